@@ -109,7 +109,7 @@ class Gather:
                     yield Command(OPERATIONS["copy"], {"a": zero}, {"y": tap_channels[:, :, rows, columns]})
 
     def _inside(self, axis: int, tap: int, folded: bool) -> tuple[int, int, int]:
-        """Return the range (first, end) of gathered rows or columns to copy, and the input's first row or column."""
+        """Return the gathered rows (or columns) to copy, as first and end, and the input row that `first` copies."""
         size, extent = ((self.source.h, self.form.h), (self.source.w, self.form.w))[axis]
         if not folded:
             return 0, extent, 0

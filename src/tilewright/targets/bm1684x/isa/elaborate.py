@@ -160,7 +160,9 @@ def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
         else:
             heads = [queue[-1] for queue in waiting.values() if queue]
             waits = "; ".join(f"{head} needs command {head.needs} of the other engine" for head in heads)
-            raise ProgramError("queues", f"no command can start: {waits}", "correct the field cmd_id_dep of one")
+            raise ProgramError(
+                "queues", f"no command can start: {waits}", "correct the field cmd_id_dep of one of them"
+            )
     return steps
 
 
@@ -174,19 +176,20 @@ def _space(region: Region, knobs: Knobs) -> Space:
 
 def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> StepTable:
     units = UNITS if all(step.engine in UNITS for step in steps) else ENGINES
-    # One token queue for each ordered pair of engines. A token means that a command of the giver has ended.
+    # There is one token queue for each ordered pair of engines. A token tells the taker that a command of the giver has
+    # ended.
     pairs = [(giver, taker) for taker in units for giver in units if giver != taker]
     unit = np.array([units.index(step.engine) for step in steps], np.int64)
     pops, pushes = np.zeros((2, len(steps)), np.int64)
     rows: dict[str, list[int]] = {engine: [] for engine in units}
-    newest = dict.fromkeys(pairs, 0)  # number of the giver's commands that the taker has waited for
+    newest = dict.fromkeys(pairs, 0)  # the taker waits for so many commands of the giver
     for row, step in enumerate(steps):
         for queue, (giver, taker) in enumerate(pairs):
             if taker != step.engine:
                 continue
             waited = bisect_right(rows[giver], step.needs.get(giver, 0), key=lambda giver_row: steps[giver_row].id)
-            # Engines run in order, so waiting for a newer command covers all older ones. A command that does not wait
-            # for a newer command needs no token. A token queue never has more tokens than its giver has commands.
+            # Engines run in order, so a wait for a command includes all earlier commands of its queue. A token is
+            # needed only for a newer command than all earlier waits.
             if waited > newest[giver, taker]:
                 newest[giver, taker] = waited
                 pops[row] |= 1 << queue

@@ -17,12 +17,12 @@ from tilewright.targets.bm1684x.isa.parts import Instruction, TooFar, refused
 from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 
-#: The largest number of elements of an operand. With strides of 0, a few bytes could describe more elements than fit
-#: into a computer's memory.
+#: The largest number of elements of an operand. With strides of 0, a short command could describe more elements than
+#: fit into the host's memory.
 MOST_ELEMENTS = 1 << 26
-#: Operations without an encoding, because the machine runs each as a sequence of commands.
+#: Operations that have no encoding, because the machine runs them as sequences of commands.
 SEQUENCES = ("fp_exp", "fp_sigmoid", "fp_log")
-#: Fields that contain a function number.
+#: The fields that can contain a function number.
 FUNCTION = ("tsk_eu_typ", "cmd_special_function")
 
 _of_function: dict[tuple[str, bool, int | None], list[Instruction]] = defaultdict(list)
@@ -36,16 +36,15 @@ MODELLED = frozenset((name, long) for name, long, _ in _of_function)
 
 def instruction_of(encoded: EncodedCommand) -> Instruction:
     """Return the instruction of an encoded command. Raises ProgramError if the command is not modelled."""
-    # The only modelled long format of the compute engine is the format of convolutions: the vendor's library and
-    # compiler write no other long format.
+    # Of the compute engine's long formats, only the format of convolutions is modelled, because the vendor's library
+    # and compiler use no other.
     name = encoded.format.name
     long = not encoded.format.short and encoded.engine != DMA
     if (name, long) not in MODELLED:
         raise ProgramError(str(encoded), f"{'long ' if long else ''}commands of the format {name} are not modelled")
     number = next((encoded[field] for field in FUNCTION if field in encoded.fields), 0)
-    # Several instructions may have the same function number, with differences in other fields or in the types of
-    # operands. The first match in the order of operations/ is used, so special instructions come before general
-    # instructions.
+    # Instructions with the same function number differ in other fields, or in the types of operands. The first match is
+    # used, so each file in operations/ lists special instructions before general ones.
     for instruction in (*_of_function.get((name, long, number), ()), *_of_function.get((name, long, None), ())):
         if instruction.matches(encoded):
             return instruction
@@ -53,7 +52,7 @@ def instruction_of(encoded: EncodedCommand) -> Instruction:
 
 
 def command_of(encoded: EncodedCommand, config: Config) -> Command:
-    """Return the decoded command. Raises ProgramError if the model lacks it, or an operand is illegal or too large."""
+    """Return the decoded command. Raises ProgramError if it is not modelled, or an operand is illegal or too large."""
     instruction = instruction_of(encoded)
     if encoded.engine == DMA:
         transfers.check(encoded)
@@ -69,18 +68,17 @@ def command_of(encoded: EncodedCommand, config: Config) -> Command:
 
 
 def encoded(command: Command, number: int, needs: int) -> EncodedCommand:
-    """Return a command in encoded form. `number` is its position in its queue, from 0.
+    """Return a command in encoded form. `number` is the command's position in its queue, from 0.
 
     `needs` is the id of the other engine's command to wait for (0: no wait). Raises ProgramError if no known format can
-    encode the command. The fields may lose a part of the command; `checked` detects this.
+    encode the command. The fields may not express the whole command, which only `checked` detects.
     """
     name = command.operation.name
     if name in SEQUENCES:
         remedy = "use runtime.functions, which issues them one by one"
         raise refused(command, "it stands for a sequence of commands", remedy)
-    # If no instruction fits, the reason of the last instruction is reported, because the last instructions are the
-    # general ones. A stride that is too long for its field has priority, because it makes the compiler try another
-    # split.
+    # If no instruction fits, the error of the last one is raised, because it is the most general. But TooFar has
+    # priority, because it makes the compiler try another split.
     why = refused(command, "its command format is not known", "use another operation, or do not record the launch")
     for instruction in _of_operation.get(name, ()):
         if instruction.takes and not instruction.takes(command):
@@ -98,7 +96,7 @@ def encoded(command: Command, number: int, needs: int) -> EncodedCommand:
 def checked(command: Command, number: int, needs: int, config: Config) -> EncodedCommand:
     """Return a command in encoded form, as `encoded` does, and check that the fields express the whole command.
 
-    The check decodes the fields again. Raises ProgramError if a part of the command is missing or differs.
+    The check decodes the fields. Raises ProgramError if the decoded command differs from the original.
     """
     encoded_form = encoded(command, number, needs)
     if reason := _difference(command, command_of(encoded_form, config), instruction_of(encoded_form)):
@@ -124,9 +122,12 @@ def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
 def _same(
     name: str, meant: Operand | Constant | None, read: Operand | Constant | None, shape: tuple[int, ...], bits: bool
 ) -> bool:
-    """Return whether two operands have the same addresses or are equal constants. With `bits`, types may differ."""
+    """Return whether two operands have equal addresses or are equal constants.
+
+    With `bits`, their types need not be equal.
+    """
     if isinstance(meant, Constant | None) and isinstance(read, Constant | None):
-        if meant is None or read is None:  # an omitted operand equals the constant 0
+        if meant is None or read is None:  # omitted: equal to the constant 0
             present = meant or read
             return present is None or (name in OPTIONAL and not present.bits)
         if bits:
@@ -136,8 +137,8 @@ def _same(
         return False
     if meant.dtype.bytes != read.dtype.bytes or (meant.dtype != read.dtype and not bits):
         return False
-    # Two descriptions may name the same elements: a stride along an axis of size 1 does not matter, and a constant row
-    # may be broadcast or stored. For this reason, addresses are compared instead of shapes and strides.
+    # Different shapes and strides may describe the same elements: a stride along an axis of size 1 has no effect, and a
+    # row may be broadcast by strides or by NumPy. For this reason, addresses are compared.
     return meant == read or bool(np.array_equal(_spread(meant, shape), _spread(read, shape)))
 
 

@@ -34,9 +34,10 @@ def attribute(attributes: Mapping[str, Any], name: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """The arguments of an operation's `meaning`: operand values (`data`), types, shapes of the results, and attributes.
+    """The arguments of an operation's `meaning`.
 
-    `types` has the types of operands and results. An omitted operand has no entry in `data`.
+    `data` has the values of the operands (no entry for an omitted operand), `types` the types of operands and results,
+    and `shapes` the shapes of the results.
     """
 
     data: Mapping[str, Array]
@@ -56,7 +57,7 @@ class Values:
 
 
 class Flow(Enum):
-    """The dependence of an element of the result on elements of the operands."""
+    """The elements of the operands on which an element of the result depends."""
 
     WHOLE = "all elements"
     ELEMENTWISE = "an element of each operand in PER_ELEMENT, and all elements of others"
@@ -68,25 +69,25 @@ class Flow(Enum):
     PRODUCT = "a row and a column"
 
 
-#: Operands from which an element-wise operation reads one element for each element of its result.
+#: For each element of its result, an element-wise operation reads one element of each of these operands.
 PER_ELEMENT = ("a", "b", "c", "d", "x", "acc")
 
 
 class Signature(NamedTuple):
-    """The argument of a rule: the types of operands and results by name, and the attributes."""
+    """The argument of a rule: the types of operands and results by name, and the command's attributes."""
 
     types: Mapping[str, DType]
     attributes: Mapping[str, Any]
 
 
-#: A function that returns the only result, or several results by name.
+#: A function that computes the result, or several results by name.
 Meaning = Callable[[Values], Array | Mapping[str, Array]]
-#: A function of the values and the results. The function returns masks (bool) of the touched elements by name of
-#: operand or result.
+#: A function that returns, by name of operand or result, a mask (bool) of the touched elements, given the values and
+#: the results.
 Touches = Callable[[Values, Mapping[str, Array]], Mapping[str, Array]]
-#: A function that returns the reason for refusing a command, or an empty string to accept it.
+#: A function that returns the reason to refuse a command, or "" to accept the command.
 Rule = Callable[[Signature], str]
-#: A rule on the operands and results by name.
+#: A rule on where operands and results (by name) lie in memory.
 PlaceRule = Callable[[Mapping[str, Any]], str]
 
 
@@ -94,18 +95,19 @@ PlaceRule = Callable[[Mapping[str, Any]], str]
 class Operation:
     """An operation: a pure function on arrays (`meaning`), its operands (`inputs`) and results (`outputs`).
 
-    - `rules` refuse types and attributes; `places` refuse positions of operands in memory (None: the rules of the
+    - `rules` refuse types and attributes, and `places` refuse positions of operands in memory (None: the rules of the
       engine).
-    - `inexact`: the machine iterates in an undocumented way, so the conformance check allows a few units in the last
+    - `inexact`: the machine's iteration is not documented, so tests of golden vectors allow a few units in the last
       place.
-    - `by_data`: which elements are written depends on values.
-    - `touches` returns masks of the touched elements, if these depend on the values of the operands `deciding`.
-    - `flow` describes which elements a result depends on. The shape of the operand `factor` gives the length of sums of
-      products.
-    - `arithmetic` is the arithmetic of one element of the result, named as in energy tables, without types (None: not
-      published).
-    - `numbers` are the types of operands for which a Python kernel passes numbers. By default, it is the type of the
-      first tensor. None selects the type of the result.
+    - `by_data`: the values of operands decide which elements are written.
+    - `touches` returns masks of the touched elements, if the values of the operands `deciding` decide which are
+      touched.
+    - `flow` tells on which elements of the operands an element of the result depends. In sums of products, the shape of
+      the operand `factor` gives the number of products.
+    - `arithmetic` lists the arithmetic for one element of the result by the names in energy tables, without types
+      (None: not published).
+    - `numbers` has types of operands for which a Python kernel may pass numbers (None: the type of the result). All
+      other numbers have the type of the first tensor.
     """
 
     name: str
@@ -141,9 +143,10 @@ OPTIONAL = ("acc", "bias", "zero", "zeros", "pads", "inserts", "shift", "numbers
 def define(
     engine: str, name: str, inputs: str, meaning: Meaning, *rules: Rule, outputs: str = "y", **more: Any
 ) -> None:
-    """Add an operation to OPERATIONS. `inputs` and `outputs` are names, separated by blanks.
+    """Add an operation to OPERATIONS.
 
-    Raises ValueError if an operation has this name already.
+    `inputs` and `outputs` are names separated by blanks. Raises ValueError if there is already an operation with this
+    name.
     """
     if name in OPERATIONS:
         raise ValueError(f"two operations are called {name}")

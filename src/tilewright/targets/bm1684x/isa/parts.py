@@ -1,7 +1,8 @@
-"""How commands are encoded. Each class describes a part of a command, with a decoder (`read`) and an encoder (`write`).
+"""The encoding of commands.
 
-A part is an operand, a result or an attribute of a command. An instruction is one operation with its parts in the
-fields of one format. Fields that the format does not have are read as 0 and not written.
+Each class describes a part of a command, with a decoder (`read`) and an encoder (`write`). A part is an operand, a
+result or an attribute of a command. An instruction describes how the fields of one format encode one operation and its
+parts. Fields that the format does not have are read as 0, and are not written.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Part(Protocol):
         """
 
     def write(self, command: Command) -> Fields:
-        """Return the fields that encode the part. Raises ProgramError if the format cannot encode it."""
+        """Return the fields that encode the part. Raises ProgramError if the format cannot encode the part."""
 
 
 class TooFar(ProgramError):
@@ -52,12 +53,12 @@ def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
 
 @dataclass(frozen=True)
 class Type:
-    """How an element type is encoded. `precision` names the field with the type code, or is the code itself.
+    """The encoding of an element type. `precision` names the field with the type code, or is the code itself.
 
-    `sign` decides whether the type is signed. It is the name of a field, a fixed 0 or 1, a function of the command, or
-    a tuple of sign fields, in which case a single set field is enough. `always`, if given, is the type, and the fields
-    are ignored. `of_floats` is the value of the sign field for a float. `noted` names a second field for the type code.
-    `loose` marks types whose sign does not matter.
+    `sign` decides whether the type is signed: it is the name of a field, a fixed 0 or 1, a function of the command, or
+    a tuple of fields, of which one set field is enough. If `always` is given, it is the type, and the fields are
+    ignored. `of_floats` is the value of the sign field for a float. `noted` is the name of a second field, to which the
+    type code is also written. `loose` means that the sign may be lost.
     """
 
     precision: str | int
@@ -71,7 +72,7 @@ class Type:
         if self.always:
             return self.always
         precision = encoded.get(self.precision) if isinstance(self.precision, str) else self.precision
-        # The sign of a result rarely has a field, because the machine derives the sign from the operands.
+        # Few results have a sign field, because the machine derives the sign from the operands.
         if isinstance(self.sign, str):
             sign = encoded.get(self.sign)
         elif isinstance(self.sign, tuple):
@@ -111,7 +112,7 @@ class Sizes:
         return {term: size for term, size in zip(self.terms, shape, strict=True) if isinstance(term, str)}
 
 
-#: Sizes of an operand with the result's shape, and of an operand with one value per channel.
+#: The sizes of an operand with the result's shape, and of an operand with one value per channel.
 RESULT = Sizes("res0_n res0_c res0_h res0_w")
 CHANNEL = Sizes("1 res0_c 1 1")
 #: The largest stride along n and c, in elements. Fields for these strides have 16 bits in all formats.
@@ -132,7 +133,7 @@ def located(
 
 
 def of_kind(command: Command, name: str, kind: type[T], reason: str, remedy: str = "") -> T:
-    """Return the operand `name`. Raises ProgramError with `reason` if it is not of the class `kind`."""
+    """Return the operand `name`. Raises ProgramError with `reason` if the operand is not an instance of `kind`."""
     operand = command[name]
     if not isinstance(operand, kind):
         raise refused(command, reason, remedy)
@@ -140,7 +141,7 @@ def of_kind(command: Command, name: str, kind: type[T], reason: str, remedy: str
 
 
 def local_tensor(command: Command, name: str) -> Tensor:
-    """Return the operand `name`. Raises ProgramError if it is not a tensor in local memory."""
+    """Return the operand `name`. Raises ProgramError if the operand is not a tensor in local memory."""
     operand = command[name]
     if not isinstance(operand, Tensor) or not operand.is_local:
         raise refused(command, f"{name} is not a tensor in local memory", "copy it to local memory first")
@@ -149,11 +150,11 @@ def local_tensor(command: Command, name: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Local:
-    """A part that is a tensor in local memory, or a constant if the format has a flag for it and the flag is set.
+    """A part that is a tensor in local memory, or a constant if the format has a constant flag and the flag is set.
 
-    The names of its fields begin with `prefix`. `layout` is a fixed layout; without one, the layout field decides. With
-    `by_rows`, the tensor is read as a matrix with one row per channel. `has_strides` is true if the format has stride
-    fields. `noted` are size fields that the machine needs, but decoding does not.
+    The names of the part's fields begin with `prefix`. `layout` is a fixed layout (None: the layout field decides).
+    With `by_rows`, the tensor is read as a matrix with one row per channel. `has_strides` is true if the format has
+    stride fields. `noted` gives size fields that the machine needs, and that the decoder ignores.
     """
 
     operand: str
@@ -199,23 +200,24 @@ class Local:
         return fields if self.layout else fields | self.codes(command, tensor)
 
     def codes(self, command: Command, tensor: Tensor) -> Fields:
-        """Return the fields for the tensor's layout: a code, or strides. An axis broadcast from size 1 has stride 0.
+        """Return the fields for the tensor's layout: a code, or strides.
 
-        The attribute `strided` lists operands that get strides even where a layout code would be enough.
+        An axis broadcast from size 1 has stride 0. An operand in the attribute `strided` has strides even if a layout
+        code could express it.
         """
         shape = Shape(*command.results["y"].shape) if self.sizes == RESULT else tensor.shape
         sizes = zip(tensor.shape, shape, tensor.stride, strict=True)
-        # A broadcast operand has the sizes of the result and strides of 0, because the format has no size fields for
-        # it.
+        # The format has no size fields for a broadcast operand, so this operand has the sizes of the result and strides
+        # of 0.
         stride = Stride(*(0 if size != result_size else step for size, result_size, step in sizes))
         named = [make(shape, tensor.dtype, tensor.start_lane, tensor.config) for make in LAYOUTS]
-        # Without stride fields a layout code must express the operand. Other strides are written as ALIGNED here;
-        # `meaning.checked` then detects that the decoded command differs.
-        if not self.has_strides:  # the stride of an axis of one element does not matter
+        # Without stride fields, only layout codes can express the strides. All other strides are written as ALIGNED;
+        # `meaning.checked` then finds that the decoded command differs.
+        if not self.has_strides:  # strides along axes of size 1 are ignored
             codes = [_without_ones(code_stride, shape) for code_stride in (*named, Stride(0, 0, 0, 0))]
             significant = _without_ones(stride, shape)
             return {f"{self.prefix}_str": codes.index(significant) if significant in codes else ALIGNED}
-        # The code ALIGNED is also faster: two strided operands double the passes of a command (timing/estimate.py).
+        # A code is faster than strides: two strided operands double the passes of a command (timing/estimate.py).
         begins = tensor.lane_offset % tensor.config.eu_bytes == 0
         if begins and stride == named[ALIGNED] and self.operand not in command.attributes.get("strided", ()):
             return {f"{self.prefix}_str": ALIGNED}
@@ -224,11 +226,12 @@ class Local:
         return {f"{self.prefix}_str": STRIDED, **steps}
 
     def _fitting(self, command: Command, shape: Shape, tensor: Tensor, stride: Stride) -> Stride:
-        """Return strides that fit into their fields: 0 for a stride that is too long, but not used.
+        """Return the strides with 0 in the place of each stride that is too long for its field, but not used.
 
-        Raises TooFar if the long stride is used, by several samples or by several channels in one lane.
+        Raises TooFar if such a stride is used, because there are several samples, or several channels in one lane.
         """
-        # A stride is used only if there is a second sample, or a second channel in the same lane.
+        # The stride along n is used only with several samples, and the stride along c only with several channels in one
+        # lane.
         used = shape.n > 1, layout.slots(tensor.start_lane, shape.c, tensor.config) > 1
         between = "samples", "channels of a lane"
         for needed, axis, step in zip(used, between, stride, strict=False):
@@ -245,7 +248,7 @@ def _without_ones(stride: Stride, shape: Shape) -> Stride:
 
 @dataclass(frozen=True)
 class Number:
-    """A part that is always a constant. The field `bits` holds its bit pattern; the field `flag`, if any, is 1."""
+    """A part that is always a constant. The field `bits` has its bit pattern, and the field `flag` (if any) is 1."""
 
     operand: str
     bits: str
@@ -263,7 +266,10 @@ class Number:
 
 @dataclass(frozen=True)
 class SharedOperand:
-    """An operand at another part's address, such as the old result in a sum. The field `flag` marks its presence."""
+    """An operand at the address of another part, such as the old result in a sum.
+
+    The field `flag` tells whether the command has this operand.
+    """
 
     operand: str
     part: Any
@@ -283,9 +289,10 @@ class SharedOperand:
 
 @dataclass(frozen=True)
 class OptionalPart:
-    """A part that a command may omit. `is_present` tests the fields for its presence.
+    """A part that a command may omit.
 
-    `absent` are the fields of an omitted part. `present` are additional fields of a part that is not omitted.
+    `is_present` returns whether encoded fields have the part. `absent` has the fields of an omitted part, and `present`
+    has additional fields of a part that is not omitted.
     """
 
     part: Any
@@ -303,7 +310,7 @@ class OptionalPart:
 
 @dataclass(frozen=True)
 class ComputedPart:
-    """Attributes or an operand that `values` computes from fields. `fields` returns the encoded fields."""
+    """Attributes or an operand that `values` computes from the fields. `fields` returns the fields of a command."""
 
     values: Callable[[EncodedCommand], Mapping[str, Any]]
     fields: Callable[[Command], Fields] = lambda command: {}
@@ -318,7 +325,7 @@ class ComputedPart:
 def one_field(
     name: str, field_name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int
 ) -> ComputedPart:
-    """Return a part: the attribute `name` in the field `field_name`. `value` decodes the field, `code` encodes it."""
+    """Return the part for an attribute in a field of its own. `value` decodes the field, and `code` encodes it."""
     return ComputedPart(
         lambda encoded: {name: value(encoded[field_name])},
         lambda command: {field_name: code(attribute(command.attributes, name))},
@@ -333,12 +340,12 @@ def one_byte(name: str, field_name: str, byte: int) -> ComputedPart:
 class Instruction:
     """One function of a command format, which encodes one operation.
 
-    An encoded command is this instruction if its fields equal `chosen`, if its first operand is of the kind `of`
-    (FLOAT, INTEGER, or either if empty), and, with `same_type`, if the result has the type code of the first operand.
-    `long` is set for a long format of the compute engine. `fixed` are attributes that the instruction implies.
-    `written` are fields that the machine needs and this model ignores. `takes` is a further test: can the instruction
-    encode a command? If two parts write one field, the later part wins. The result is the last part, so that its sizes
-    win.
+    An encoded command matches this instruction if three conditions hold. Its fields equal `chosen`. Its first operand
+    is of the kind `of` (FLOAT, INTEGER, or "" for both). With `same_type`, the result has the type code of the first
+    operand. `long` is set for a long format of the compute engine. `fixed` are attributes that the instruction implies.
+    `written` are fields that the machine needs and this model ignores. `takes` returns whether the instruction can
+    encode a command (None: any command). If two parts write the same field, the later part overwrites it. The result is
+    the last part, so that its sizes remain.
     """
 
     format_name: str
@@ -366,9 +373,9 @@ class Instruction:
         return {**heading(self.format), **self.chosen}
 
     def matches(self, encoded: EncodedCommand) -> bool:
-        """Return whether an encoded command of this instruction's format is a command of this instruction."""
-        # `chosen` is tested first: it distinguishes the instructions of one format. The types distinguish integer and
-        # float forms of one function.
+        """Return whether an encoded command, which must have this instruction's format, matches this instruction."""
+        # `chosen` is tested first, because it distinguishes most instructions of a format. The types then distinguish
+        # the integer and float forms of a function.
         if any(encoded[name] != value for name, value in self.chosen.items()):
             return False
         if self.of and (encoded["opd0_prec"] in FLOAT_CODES) != (self.of == FLOAT):
@@ -376,7 +383,7 @@ class Instruction:
         return not self.same_type or encoded["opd0_prec"] == encoded["res0_prec"]
 
     def read(self, encoded: EncodedCommand, config: Config) -> Command:
-        """Return the command that the fields encode. Raises TilewrightError if a part is illegal."""
+        """Decode a command from its fields. Raises TilewrightError if a part is illegal."""
         values = dict(self.fixed)
         for part in self.parts:
             values |= part.read(encoded, config)
@@ -387,7 +394,10 @@ class Instruction:
         return Command(operation, operands, results, values)
 
     def write(self, command: Command) -> Fields:
-        """Return the fields of a command, without its ids. Raises ProgramError if the format cannot encode it."""
+        """Return the fields of a command, except its ids.
+
+        Raises ProgramError if the format cannot encode the command.
+        """
         if wrong := [name for name, value in self.fixed.items() if attribute(command.attributes, name) != value]:
             text = ", ".join(f"{name} {attribute(command.attributes, name)}" for name in wrong)
             raise refused(command, f"the format {self.format_name} cannot encode {text}")
@@ -395,12 +405,12 @@ class Instruction:
         for part in self.parts:
             fields |= part.write(command)
         fields |= {name: int(value(command) if callable(value) else value) for name, value in self.written.items()}
-        # The fields of the heading win: no part may overwrite the function of a command.
+        # The heading comes last, so that no part can overwrite the function number.
         fields |= self.head
         return {name: fields.get(name, 0) for name in self.format.names}
 
     @cached_property
     def bits_only(self) -> frozenset[str]:
-        """The operands and results for which the fields have only the width of the elements, not their type."""
+        """The operands and results of which the fields express only the element width, not the type."""
         types = {getattr(part, "operand", ""): getattr(part, "type", None) for part in self.parts}
         return frozenset(name for name, of in types.items() if of and of.keeps_bits)

@@ -1,10 +1,9 @@
-"""Rules that refuse a command, because of its types and attributes or of the places of its operands in memory.
+"""Rules that refuse a command: either its types and attributes, or where its operands lie in memory.
 
-A rule is a function of a command's signature or places. A rule returns "" to accept the command, or the reason for
-refusing the command. The reason names the rule's demand.
-
-The rules on types were measured on the vendor's functional model, and replace its assertions. The rules on places come
-from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
+A rule is a function of a command's signature, or of its operands. It returns "" to accept the command, or the reason to
+refuse it. The reason tells what the rule requires. The rules on types were measured on the vendor's functional model,
+and replace the assertions of that model. The rules on places come from the device API's description and, for broadcasts
+and convolutions, from assertions of the functional model.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
 
-#: In bytes: the largest stride along w in a transfer, and the alignment of the cube's operands.
+#: The largest stride along w in a transfer, and the alignment of the cube's operands, both in bytes.
 WIDEST_STEP = 128
 CUBE = 64
 
 
 def same_type(*names: str, floats: bool = False) -> Rule:
-    """Return a rule which demands that the named operands have the same type (with `floats`: the same float type)."""
+    """Return a rule that requires the same type (with `floats`: the same float type) for the named operands."""
 
     def rule(signature: Signature) -> str:
         types = {signature.types[name] for name in names if name in signature.types}
@@ -39,7 +38,7 @@ def floats(*names: str) -> Rule:
 
 
 def _all(description: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
-    """Return a function from operand names to a rule: the types of these operands must satisfy `fits`."""
+    """Return a function that makes a rule for the operands with the given names: their types must satisfy `fits`."""
 
     def of_names(*names: str) -> Rule:
         def rule(signature: Signature) -> str:
@@ -58,7 +57,7 @@ unsigned = _all("unsigned", lambda dtype: not dtype.signed)
 
 
 def of(name: str, *allowed: DType) -> Rule:
-    """Return a rule which demands that the operand `name` has one of the `allowed` types or is absent."""
+    """Return a rule that requires one of the `allowed` types for the operand `name`, if the command has it."""
 
     def rule(signature: Signature) -> str:
         dtype = signature.types.get(name, allowed[0])
@@ -73,7 +72,7 @@ def iterates_in_f32(signature: Signature) -> str:
 
 
 def signed_as_its_sources(*sources: str) -> Rule:
-    """Return a rule: the result is signed if an operand in `sources` is signed, but unsigned after a ReLU."""
+    """Return a rule that requires a signed result if an operand in `sources` is signed, unless there is a ReLU."""
 
     def rule(signature: Signature) -> str:
         result = signature.types["y"]
@@ -100,7 +99,7 @@ def rounds_to_neighbours(signature: Signature) -> str:
 
 
 def not_between_short_floats(signature: Signature) -> str:
-    """Return the reason to refuse a conversion between f16 and bf16, or "". Programs must convert to f32 first."""
+    """Refuse a direct conversion between f16 and bf16: programs must convert to f32 first."""
     pair = (signature.types["x"], signature.types["y"])
     return f"{pair[0]} is not converted to {pair[1]} directly; go through f32" if set(pair) == {F16, BF16} else ""
 
@@ -141,10 +140,7 @@ def narrow_enough_result(signature: Signature) -> str:
 
 
 def accumulates_wide(signature: Signature) -> str:
-    """Refuse an accumulated result that does not have the type of the accumulator: f32, or 32-bit integers.
-
-    Return the reason for refusing the command, or "".
-    """
+    """Refuse an accumulated result that does not have the accumulator's type: f32, or a 32-bit integer."""
     # L is the left factor of a product; x is the input of a convolution
     wide = F32 if signature.types.get("x", signature.types.get("L", F32)).is_float else I32
     result = signature.types["y"]
@@ -226,8 +222,8 @@ def within_lanes(places: Mapping[str, Any]) -> str:
     x, y = places.get("x"), _local(places["y"])
     if y is None or not isinstance(x, Tensor) or y.shape.c == x.shape.c:
         return ""
-    # A broadcast to lanes writes only one slot: channels cannot wrap into the next slot of lane 0 (assertion of the
-    # model).
+    # A broadcast to lanes writes only one slot, so channels cannot continue in the next slot of lane 0 (an assertion of
+    # the vendor's model).
     if y.start_lane + y.shape.c > y.config.lanes:
         return f"{y.shape.c} channels from lane {y.start_lane} on exceed the {y.config.lanes} lanes; broadcast in parts"
     return ""
@@ -251,13 +247,13 @@ def short_steps(places: Mapping[str, Any]) -> str:
 
 
 def cube_aligned(places: Mapping[str, Any]) -> str:
-    """Return the reason to refuse a convolution, or "". Grouped w and aligned x must begin at multiples of CUBE."""
+    """Refuse a convolution unless grouped w and aligned x begin at multiples of CUBE."""
     x = places.get("x")
     w = places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
-    # The cube reads 64 bytes at a time; for an unaligned address, an assertion stops the vendor's model. f32 weights
-    # have groups of one channel and may begin anywhere.
+    # The cube reads 64 bytes at a time, and an assertion in the vendor's model refuses unaligned addresses. f32 weights
+    # have groups of one channel, and may begin anywhere.
     if isinstance(w, ConvWeights) and w.group > 1 and w.address % CUBE:
         return f"its weights w begin at address {w.address:#x}; give a multiple of {CUBE}"
     if not isinstance(x, Tensor) or x.stride != layout.aligned(x.shape, x.dtype, x.start_lane, x.config):

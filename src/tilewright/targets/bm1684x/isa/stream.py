@@ -1,4 +1,4 @@
-"""Decode the bytes of a command queue to commands with named fields, and encode them.
+"""Decode the bytes of a command queue to commands with named fields, and encode such commands.
 
 formats.txt has the bit fields of all formats. The compute engine (tiu) has one long format for all commands, and short
 formats for most commands. The DMA engine has a long format per command type, and a few short formats.
@@ -29,14 +29,14 @@ DMA_TYPES |= {5: "DMA_nonzero", 6: "DMA_sys", 7: "DMA_gather", 8: "DMA_scatter"}
 _NUMBERS = {name: number for types in (TIU_TYPES, DMA_TYPES) for number, name in types.items()} | {"MM2": 2, "SGL": 6}
 RESERVED = "-"
 ALL_LANES = 0xFFFF_FFFF
-#: Bit positions of a compute command's type and function, and the size in bytes of the shortest command.
+#: Bit positions of the type and the function of a compute command, and the size of the shortest command in bytes.
 TIU_TYPE = 41
 TIU_FUNCTION = 45
 TIU_BYTES = 16
 #: Bit positions of a DMA command's `short` flag and type.
 DMA_SHORT_BIT = 3
 DMA_TYPE = 32
-#: Commands that end a queue: the function number, the formats, and the fields of the end command by engine.
+#: The end of a queue: the function number (compute engine), the formats, and the fields of the end command by engine.
 TIU_END = 31
 SYS = "SYSID"
 DMA_SYS = "DMA_sys"
@@ -45,7 +45,7 @@ ENDS = {TIU: (SYS, {"tsk_typ": 15, "tsk_eu_typ": TIU_END}), DMA: (DMA_SYS, {"cmd
 
 @dataclass(frozen=True)
 class Format:
-    """One command format. `short` is the value of the field cmd_short. Reserved fields are called -0, -1, .."""
+    """One command format. `short` is the value of the field cmd_short. Reserved fields have the names -0, -1, .."""
 
     name: str
     short: bool
@@ -85,8 +85,9 @@ def _formats() -> dict[tuple[str, bool], Format]:
             continue
         kind, name, fields = line.split(maxsplit=2)
         fields = fields.format_map(parts)
-        # `part` names a list of fields that formats share. `both` marks a format with the same fields for either value
-        # of cmd_short. Every compute command also has a long form, with one format for all types (TIU_LONG).
+        # A line `part` defines a list of fields that several formats share. A line `both` defines a format for both
+        # values of cmd_short. Every compute command also has a long form, and all long forms have the same fields
+        # (TIU_LONG).
         if kind == "part":
             parts[name] = fields
         elif kind == "both":
@@ -103,7 +104,7 @@ FORMATS = _formats()
 
 @dataclass(frozen=True)
 class EncodedCommand:
-    """One command as its fields, without the reserved fields. `number` is its position in its queue, from 0."""
+    """The fields of one command, without reserved fields. `number` is the command's position in its queue, from 0."""
 
     engine: str
     number: int
@@ -118,12 +119,12 @@ class EncodedCommand:
 
     @property
     def id(self) -> int:
-        """The number of the command in its engine's queue, from 1; 0 if the format has no such field."""
+        """The id of the command in its queue, from 1; 0 if the format has no id."""
         return self.get("cmd_id")
 
     @property
     def needs(self) -> int:
-        """The number of the other engine's command that must end before this command starts; 0 for no wait."""
+        """The id of the command of the other engine that this command waits for (0: no wait)."""
         return self.get("cmd_id_dep")
 
     @property
@@ -135,7 +136,7 @@ class EncodedCommand:
 
 
 def decode(engine: str, raw: Array) -> list[EncodedCommand]:
-    """Return the commands in the bytes (uint8) of a queue, up to its end command. The rest is padding.
+    """Return the commands in a queue (uint8), including the end command. All bytes after the end command are padding.
 
     Raises ProgramError if the queue is cut short, has no end command, or has a command of an unknown format.
     """
@@ -154,7 +155,7 @@ def decode(engine: str, raw: Array) -> list[EncodedCommand]:
         position += size
     if not ended:
         raise ProgramError(f"{engine} queue", "it has no end command", f"end it with {SYS} (tiu) or {DMA_SYS} (dma)")
-    # Commands of one format are decoded together, field by field: a network has thousands of commands in a few formats.
+    # All commands of a format are decoded together, because a network has thousands of commands in only a few formats.
     decoded: dict[int, EncodedCommand] = {}
     for form, numbers in _by_format(form for form, _ in commands):
         starts = np.array([commands[number][1] for number in numbers])
@@ -166,7 +167,7 @@ def decode(engine: str, raw: Array) -> list[EncodedCommand]:
 
 
 def encode(commands: Iterable[EncodedCommand]) -> Array:
-    """Return the bytes (uint8) of commands, without padding. Raises ProgramError if a field is unknown or too large."""
+    """Encode commands to bytes (uint8), without padding. Raises ProgramError if a field is unknown or too large."""
     listed = list(commands)
     parts: dict[int, Array] = {}
     for form, places in _by_format(command.format for command in listed):
@@ -182,7 +183,7 @@ def encode(commands: Iterable[EncodedCommand]) -> Array:
 
 
 def queue(engine: str, commands: Sequence[EncodedCommand]) -> Array:
-    """Return the bytes (uint8) of a queue: `commands`, then the end command.
+    """Encode `commands` and an end command to the bytes (uint8) of a queue.
 
     Raises ProgramError if a field is unknown or too large.
     """
@@ -199,7 +200,7 @@ def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
 
 
 def new_command(engine: str, number: int, name: str, short: bool, fields: Mapping[str, int]) -> EncodedCommand:
-    """Return an encoded command of the format (`name`, `short`) with the given fields; all other fields are 0.
+    """Return an encoded command of the format (`name`, `short`) with the given fields. All other fields are 0.
 
     Raises ProgramError for an unknown format.
     """
@@ -210,13 +211,13 @@ def new_command(engine: str, number: int, name: str, short: bool, fields: Mappin
 
 
 def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
-    """Return the format of the command that begins with the bytes `raw`, and whether it ends its queue.
+    """Return the format of the command that begins with the bytes `raw`, and whether the command ends its queue.
 
-    `where` names the command in the ProgramError that is raised for an unknown format.
+    Raises ProgramError for an unknown format; `where` is the location in the error.
     """
     if len(raw) < TIU_BYTES:
         raise ProgramError(where, f"only {len(raw)} bytes are left; a command has at least {TIU_BYTES}")
-    # The first 16 bytes identify the format. The size of the command follows from the format.
+    # The first 16 bytes identify the format, which gives the size of the command.
     head = int.from_bytes(raw[:TIU_BYTES].tobytes(), "little")
     if engine == TIU:
         kind = head >> TIU_TYPE & 15

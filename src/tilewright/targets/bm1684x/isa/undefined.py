@@ -1,8 +1,8 @@
 """Report an uninitialised read only if its value reaches DDR or decides which elements a command moves.
 
-A correct program may read memory that it never wrote: even the vendor's compiler multiplies columns that were never
-loaded, and does not store their results. The values of uninitialised reads are therefore followed through the commands
-of the launch, element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
+A correct program may read memory that it never wrote: even code of the vendor's compiler multiplies columns that were
+never loaded, and then does not store the products. Values of uninitialised reads are therefore followed through the
+commands of the launch, element by element, as Memcheck follows undefined bits (Seward and Nethercote, USENIX 2005).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tilewright.targets.bm1684x.isa.operations.products import sides
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.values.memory import of_addresses
 
-#: The shadow of a byte: DEFINED, NEVER (never written), or 1 + the step of the uninitialised read that is the origin of
-#: its value.
+#: The shadow of a byte is DEFINED, NEVER (never written), or 1 + the step of an uninitialised read: the origin of the
+#: byte's value.
 DEFINED = 0
 NEVER = -1
 #: The largest number of ranges that a finding lists.
@@ -32,7 +32,7 @@ MOST = 256
 
 
 def findings(program: ElaboratedProgram) -> list[Finding]:
-    """Return all races, and all uninitialised reads whose values reach DDR or decide which elements a command moves."""
+    """Return all races, and the uninitialised reads whose values reach DDR or decide which elements a command moves."""
     reported = hazards(program.table, program.order)
     if all(item.kind != UNINITIALISED for item in reported):
         return reported
@@ -40,14 +40,14 @@ def findings(program: ElaboratedProgram) -> list[Finding]:
 
 
 class _Shadow:
-    """The shadow memory: for each undefined byte, the step of the uninitialised read that is the value's origin."""
+    """The shadow memory stores, for each undefined byte, the step of the uninitialised read that is its origin."""
 
     def __init__(self, program: ElaboratedProgram) -> None:
         self._program = program
         self._of: list[Array] = []
         for space in program.table.spaces:
             shadow = np.zeros(space.size, np.int32)
-            # mark the gaps between initialised ranges as NEVER: from the end of a range to the next range
+            # Mark each gap from the end of an initialised range to the start of the next range as NEVER.
             edges = [0, *(edge for ranges in space.initialised for edge in ranges), space.size]
             for low, high in zip(edges[::2], edges[1::2], strict=True):
                 shadow[low:high] = NEVER
@@ -70,16 +70,18 @@ class _Shadow:
             name: self._read(step, command, name, operand) for mode, name, operand in command.in_memory if mode == READ
         }
         bad = {name: origin for name, origin in origins.items() if origin.any()}
-        # Indices and masks are used at once: they decide which elements move, even if the moved values never reach DDR.
+        # Undefined indices and masks are reported immediately, because they decide which elements move, even if the
+        # moved values never reach DDR.
         for name in command.operation.deciding:
             self._blame(bad.get(name, np.zeros(0, np.int32)))
         for name, result in command.results.items():
             self._write(command, name, result, _flow(command, result, origins) if bad else np.zeros((), np.int32))
 
     def _place(self, command: Command, name: str, operand: Operand) -> tuple[int, Array, Array] | None:
-        """Return an operand's memory (its number), byte offsets in this memory, and a mask of the touched elements.
+        """Return the number of an operand's memory, byte offsets in this memory, and a mask of the touched elements.
 
-        The offsets are an array [elements, bytes of an element]. Returns None for an operand outside of all memories.
+        The array of offsets has one row per element, and one column per byte of an element. Returns None for an operand
+        outside of all memories.
         """
         addresses = operand.addresses.reshape(-1)
         for space, region in enumerate(self._program.regions):
@@ -90,9 +92,9 @@ class _Shadow:
         return None
 
     def _read(self, step: int, command: Command, name: str, operand: Operand) -> Array:
-        """Return the origins of an operand's elements (0, or 1 + the step of an uninitialised read), in its shape.
+        """Return the origin of each element of an operand: DEFINED, or 1 + the step of an uninitialised read.
 
-        Elements that the command does not touch have the origin 0 (DEFINED).
+        Elements that the command does not touch are DEFINED.
         """
         addresses = operand.addresses
         place = self._place(command, name, operand)
@@ -105,8 +107,7 @@ class _Shadow:
             base = self._program.regions[space].base
             ranges = of_addresses(np.sort(addresses.reshape(-1)[never]) - base, operand.dtype.bytes)
             self._reads.setdefault(step, []).extend((space, low, high) for low, high in ranges.tolist())
-        # The bytes of an element may have several origins, or be partly undefined and partly never written. One origin
-        # is kept: the latest step.
+        # The bytes of an element may have several origins. Only the origin with the latest step is kept.
         origins = np.where(never, step + 1, shadow.max(1).clip(0)) * used
         return origins.astype(np.int32).reshape(addresses.shape)
 
@@ -116,7 +117,7 @@ class _Shadow:
             return
         space, at, used = place
         values = np.broadcast_to(origins, result.addresses.shape).reshape(-1)
-        # All bytes of an element get its origin. A defined result (0) also overwrites undefined bytes.
+        # The origin of an element is stored for all its bytes. A defined result (0) overwrites undefined bytes.
         self._of[space][at[used]] = values[used, None]
         if self._program.regions[space].name == "DDR":
             self._blame(values[used])
@@ -126,34 +127,34 @@ class _Shadow:
 
 
 def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Array:
-    """Return the origins of a result's elements (0, or 1 + the step of an uninitialised read), in the result's shape.
+    """Return, in the result's shape, the origin of each element: DEFINED, or 1 + the step of an uninitialised read.
 
-    The origin of an element that depends on several uninitialised reads is the step with the highest number.
+    If an element depends on several uninitialised reads, its origin is the latest of their steps.
     """
     flow = command.operation.flow
     shape = result.shape
-    if flow is Flow.MOVE and "x" in origins:  # a move copies origins like values
+    if flow is Flow.MOVE and "x" in origins:  # a move also moves origins
         values = Values(origins, command.types, {"y": tuple(shape)}, command.attributes)
         return command.operation.results(values)["y"]
-    # An undefined element of a factor makes its whole row or column of the result undefined. Padding columns that were
-    # never loaded are harmless for this reason: their columns of the result are not stored.
+    # An undefined element of a factor affects only its row or column of the result. Padding columns that were never
+    # loaded are therefore harmless, because their columns of the result are not stored.
     if flow is Flow.PRODUCT and {"L", "R"} <= origins.keys():
         left, right = sides(origins["L"], origins["R"], command.attributes)
         parts = [left.max(1)[:, None], right.max(0)[None], *(origins[key] for key in ("bias", "acc") if key in origins)]
         return _joined(parts, tuple(shape))
-    # Where the operation allows it, origins pass from element to element. All elements of the result may depend on an
-    # operand such as a table or the weights; if any part of that operand is undefined, the whole result is undefined.
+    # In an element-wise operation, each element of the result inherits the origins of its own source elements. For any
+    # other operand, such as a table or the weights, one undefined element makes the whole result undefined.
     placed = PER_ELEMENT if flow in (Flow.ELEMENTWISE, Flow.PAIRS) else ()
     parts = [origin if key in placed else origin.max(initial=0) for key, origin in origins.items()]
     return _joined(parts, tuple(shape))
 
 
 def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:
-    """Return, for each element of `shape`, the highest origin in `parts`, arrays that broadcast to `shape`."""
+    """Return, for each element of `shape`, the highest origin in any of `parts`."""
     origins = np.zeros(shape, np.int32)
     for part in parts:
         try:
             np.maximum(origins, np.broadcast_to(part, shape), out=origins)
-        except ValueError:  # another shape: each element of the part may reach any element of the result
+        except ValueError:  # shapes differ: any element of the part may affect any element of the result
             np.maximum(origins, part.max(initial=0), out=origins)
     return origins

@@ -1,4 +1,4 @@
-"""All operations of the machine by name, as the dict OPERATIONS, and the instructions that encode them."""
+"""The operations of the machine, as the dict OPERATIONS, and the instructions that encode them."""
 
 from tilewright.targets.bm1684x.isa.operation import DMA, HAU, OPERATIONS, OPTIONAL, TIU, Operation, Values
 from tilewright.targets.bm1684x.isa.operations import (
@@ -13,7 +13,7 @@ from tilewright.targets.bm1684x.isa.operations import (
 
 __all__ = ["DMA", "HAU", "INSTRUCTIONS", "OPERATIONS", "OPTIONAL", "TIU", "Operation", "Values"]
 
-#: All instructions, in the order in which they are tried.
+#: All instructions, in the order in which the decoder and the encoder try them.
 INSTRUCTIONS = tuple(
     instruction
     for family in (elementwise, conversions, convolutions, products, regions, transfers, gathers)

@@ -1,4 +1,4 @@
-"""Conversions, quantisation and iterated functions: their meaning, and their encoding in the formats RQ&DQ and SFU."""
+"""The meaning of conversions, quantisation and iterated functions, and their encoding in the formats RQ&DQ and SFU."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def integral(v: Values) -> Array:
 
 def integer_requant(v: Values) -> Array:
     """Return `round(x * multiplier * 2**shift) + offset`, clamped to the type of the result."""
-    low_byte = v["shift"].astype(np.int8)  # in a table, a shift is the low byte of a word
-    # Product and shift are exact in 64 bits. Only the shift rounds; the offset is added after the shift.
+    low_byte = v["shift"].astype(np.int8)  # in a table, the low byte of a word is the shift
+    # Product and shift are exact in 64 bits. Only the shift rounds, and the offset is added afterwards.
     scaled = floats.shift(_wide(_as_signed(v["x"])) * _wide(v["multiplier"]), low_byte, v.mode)
     return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
 
 
 def _as_signed(x: Array) -> Array:
-    """Return the source of a requantisation as the machine reads it: 32-bit numbers are always signed."""
+    """Return the source of a requantisation. The machine reads every 32-bit source as signed."""
     return x.view(I32.storage) if x.dtype.itemsize == I32.bytes else x
 
 
@@ -78,13 +78,16 @@ def _flushed(value: Array) -> Array:
 
 
 def float_requant(v: Values) -> Array:
-    """Return `round(f32(x) * scale + offset)`, clamped. Each step rounds to float32; f32(x) rounds by `source_mode`."""
+    """Return `round(f32(x) * scale + offset)`, clamped.
+
+    Each step rounds to float32, and f32(x) rounds by `source_mode`.
+    """
     mode = v.attribute("source_mode")
     x = _as_signed(v["x"])
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
         real = x.astype(np.float32) if nearest else floats.cast(_wide(x), I32, F32, mode)
-        # The product and the sum both round to float32. A fused multiply-add would round once.
+        # Unlike a fused multiply-add, this rounds the product and the sum separately to float32.
         scaled = floats.flush(floats.flush(real * _flushed(v["scale"])) + _flushed(v["offset"]))
     return floats.to_integer(scaled.astype(np.float64), v.types["y"], v.mode)
 
@@ -96,7 +99,7 @@ def integer_dequant(v: Values) -> Array:
 
 
 def _short_offset(v: Values) -> Array:
-    """Return the offset of a dequantisation: its low 16 bits, with the signedness of the source."""
+    """Return the offset of a dequantisation: only its low 16 bits count, signed if the source is signed."""
     return _wide(v["offset"].astype(np.int16 if v.types["x"].signed else np.uint16))
 
 
@@ -107,10 +110,10 @@ def float_dequant(v: Values) -> Array:
 
 
 def exponent(v: Values) -> Array:
-    """Return the exponent field of the float x: as an integer of x's width, or as the power of two with this exponent.
+    """Return the exponent field of the float x, as an integer of x's width or as the power of two with this exponent.
 
     If x is positive and its fraction is about a third or more, the exponent is one larger. Subnormals are not flushed.
-    A positive NaN gives the exponent of infinity plus 1, which is 0 as a float.
+    For a positive NaN, the exponent is that of infinity plus 1, which as a float is 0.
     """
     source = v.types["x"]
     out = v.types["y"]
@@ -119,13 +122,13 @@ def exponent(v: Values) -> Array:
     power = bits >> fraction & (1 << (source.bits - 1 - fraction)) - 1
     rest = bits & (1 << fraction) - 1
     positive = bits >> (source.bits - 1) == 0
-    # A positive number with a fraction of about a third or more counts as the next power of two (measured on the
-    # vendor's model, which ignores the low bit of the fraction).
+    # The vendor's model ignores the low bit of the fraction, and rounds a positive number up to the next power of two
+    # if its fraction is about a third or more (measured).
     rounded = power + (positive & (6 * (rest >> 1) >= 1 << fraction))
     if not out.is_float:
         return rounded.astype(out.storage)
     limit = (1 << (source.bits - 1 - fraction)) - 1
-    # a float with this exponent, a fraction of 0 and the sign of x
+    # the float with this exponent, fraction 0 and the sign of x
     whole = (rounded & limit) << fraction | bits & 1 << (source.bits - 1)
     return whole.astype(f"<u{out.bytes}").view(out.storage)
 
@@ -139,7 +142,10 @@ def exponent_types(signature: Signature) -> str:
 
 
 def logarithm(v: Values) -> Array:
-    """Return `ln(a)`, rounded from float64. The results of the vendor's unknown sequence differ by at most one ulp."""
+    """Return `ln(a)`, rounded from float64.
+
+    The vendor's sequence is not known; its results differ by at most one ulp.
+    """
     with np.errstate(all="ignore"):
         return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 
@@ -148,14 +154,14 @@ def _unary(function: Callable[[Array], Array]) -> Callable[[Values], Array]:
     return lambda v: function(v["a"])
 
 
-#: The quantisation parameters, in the order of the operands.
+#: All quantisation parameters, in the order of an operation's operands.
 PARAMETERS = ("multiplier", "shift", "scale", "offset")
 modes = rules.rounds_to_neighbours
 in_f32 = rules.iterates_in_f32
 elementwise("cast", "x", convert, modes, rules.not_between_short_floats, arithmetic=())
 elementwise("fp_round", "x", integral, modes, rules.floats("x", "y"), arithmetic=())
 define(TIU, "fp_exponent", "x", exponent, exponent_types)
-#: The quantisation parameters, in the order of the words in a table entry.
+#: The parameters of each operation with their types, in the order of the words in a table entry.
 WORDS: Mapping[str, Mapping[str, DType]] = {
     "int_requant": {"multiplier": I32, "shift": I8, "offset": I32},
     "fp32_requant": {"scale": F32, "offset": F32},
@@ -182,8 +188,8 @@ elementwise("fp_log", "a", logarithm, in_f32, inexact=True)
 class Parameters:
     """The parameters of a requantisation or dequantisation: a table with an entry per channel, or constants.
 
-    `types` has the type of each parameter, in the order of a table entry. `numbers` describes each parameter as a
-    constant: its field, its lowest bit in that field, and its type.
+    `types` has the types of the parameters in a table entry, in order. `numbers` describes constants: for each
+    parameter, the field, the parameter's lowest bit in this field, and the type.
     """
 
     types: Mapping[str, DType]
@@ -200,8 +206,7 @@ class Parameters:
             }
         shape = CHANNEL.read(encoded)
         address = encoded["opd1_addr"]
-        # An entry of a table has a 4-byte word for each parameter of a channel. The parameters are therefore tensors
-        # that begin 4 bytes apart.
+        # A table entry has one 4-byte word per parameter, so the parameters are tensors that begin 4 bytes apart.
         places = enumerate(self.types.items())
         return {parameter: located(address + 4 * number, shape, dtype, config) for number, (parameter, dtype) in places}
 
@@ -215,14 +220,15 @@ class Parameters:
                 command, f"only some of {', '.join(parameters)} are numbers", "give all as tensors, or all as numbers"
             )
         fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
-        # Parameters that are numbers share fields: each begins at its own bit of the field.
+        # Several numbers may share a field: each begins at its own bit.
         for parameter, (name, low, dtype) in self.numbers.items():
             number = constants[parameter].bits if dtype.is_float else int(constants[parameter].value)
             fields[name] |= (number & ((1 << dtype.bits) - 1)) << low
         return fields
 
 
-#: Two parts: the rounding mode of a product with a float, and the rounding mode of its source.
+#: Two attributes in one field: the rounding mode of the result (`mode`), and of the conversion of x to f32
+#: (`source_mode`).
 MODES = ComputedPart(
     lambda c: {"mode": Rounding(c["opd2_n_str"] >> 3), "source_mode": Rounding(c["opd2_n_str"] & 7)},
     lambda command: {
@@ -250,7 +256,7 @@ QUANTISATION = (
 )
 
 INSTRUCTIONS = (
-    # casts between equal types are roundings
+    # function 14 rounds to integers (fp_round) if both types are the same float type, else it converts
     *(
         Instruction("AR", name, (MODE, X, CONVERTED), {"tsk_eu_typ": 14}, of, same, written={"tsk_opd_num": 1})
         for name, of, same in (("fp_round", FLOAT, True), ("cast", "", False))

@@ -1,7 +1,4 @@
-"""Convolutions and pooling (section 6.3 of the specification): meaning, and encoding in the formats CONV and PorD.
-
-The attribute `window` is a Window.
-"""
+"""Convolutions and pooling (section 6.3 of the specification): meaning, and encoding in the formats CONV and PorD."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ def _window(v: Values) -> Window:
 def _weights(v: Values) -> Array:
     """Return the weights w of a convolution, rotated by 180 degrees if the attribute `rotated` is set.
 
-    If w is a number, all weights (output channels, input channels, kh, kw) are this number.
+    If w is a number, it is broadcast to all weights (output channels, input channels, kh, kw).
     """
     w = v["w"]
     if not w.ndim:
@@ -68,7 +65,7 @@ def _weights(v: Values) -> Array:
 
 
 def first_terms(v: Values) -> list[Array]:
-    """Return the float32 terms at the start of a sum of products: the bias, then acc; a command may omit both."""
+    """Return the float32 terms with which a sum of products begins: the bias, then acc (both are optional)."""
     return [flush(v[name].astype(np.float32)) for name in ("bias", "acc") if name in v.data]
 
 
@@ -79,14 +76,14 @@ def plus(total: Array, v: Values, name: str) -> Array:
 def float_conv(v: Values) -> Array:
     """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw).
 
-    The sums begin with the optional f32 bias (1, oc, 1, 1), then acc. The order of terms matters, because float sums
-    round.
+    Each sum begins with the optional f32 bias (1, oc, 1, 1), then acc. The order of the terms matters, because float
+    sums round.
     """
     return conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), first_terms(v))
 
 
 def symmetric_conv(v: Values) -> Array:
-    """Return `round_half_up((sum + bias) >> right)`, clamped to the result type; sum is x convolved with w."""
+    """Return `round_half_up((sum + bias) >> right)`, clamped to the result type. `sum` is x convolved with w."""
     total = conv.integer_conv(v["x"], _weights(v), _window(v), 0, 0).astype(np.int64)
     return conv.scaled(plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
@@ -94,8 +91,8 @@ def symmetric_conv(v: Values) -> Array:
 def asymmetric_conv(v: Values) -> Array:
     """Return padded x convolved with `w - zero`, plus acc, in 32-bit integers.
 
-    Padding, and elements inserted between the elements of x, have one value per channel (`pads`, `inserts`) or the
-    value of an attribute.
+    Padding and inserted elements have one value per channel (`pads`, `inserts`), or the value of the attribute `pad` or
+    `between`.
     """
     zero = v["zero"].astype(np.int32).reshape(-1, 1, 1, 1) if "zero" in v.data else 0
     pad = v.data.get("pads", v.attribute("pad"))
@@ -110,7 +107,10 @@ def _channels(v: Values) -> Array:
 
 
 def float_depthwise(v: Values) -> Array:
-    """Return x (n, c, h, w) convolved with w (1, c, kh, kw) by channel, plus bias (1, c, 1, 1). All have one type."""
+    """Return the depthwise convolution of x (n, c, h, w) and w (1, c, kh, kw), plus bias (1, c, 1, 1).
+
+    All have one type.
+    """
     dtype = v.types["x"]
     taps = _window(v).taps(v["x"])
     first = [widen(v["bias"], dtype)] if "bias" in v.data else []
@@ -118,25 +118,26 @@ def float_depthwise(v: Values) -> Array:
 
 
 def integer_depthwise(v: Values) -> Array:
-    """Return `round((sum + bias) >> right)`, clamped; sum is 8-bit x convolved with 8-bit w by channel, bias 32-bit.
+    """Return `round((sum + bias) >> right)`, clamped.
 
-    `sum + bias` has 32 bits. The sum is unsigned if x, w and bias are unsigned.
+    `sum` is the depthwise convolution of x and w. x and w have 8 bits; bias and `sum + bias` have 32 bits. The sum is
+    unsigned if x, w and bias are unsigned.
     """
     taps = _window(v).taps(v["x"], v.data.get("pads", v.attribute("pad")), v.data.get("inserts", 0))
     signed = any(v.types[name].signed for name in ("x", "w", "bias") if name in v.types)
-    # The machine keeps 32 bits of the sum before the shift: a sum that overflows wraps around.
+    # The machine keeps only 32 bits of the sum before the shift, so an overflow wraps around.
     total = wrap(plus(conv.integer_depthwise(taps, _channels(v)).astype(np.int64), v, "bias"), I32 if signed else U32)
     return conv.scaled(total.astype(np.int64), v.types["y"], v.attribute("right"), v.mode)
 
 
 def float_average(v: Values) -> Array:
-    """Return the average of each window over x: the sum of its elements, each multiplied by `scale` first."""
+    """Multiply each element by `scale`, and return the sum of each window over x."""
     dtype = v.types["x"]
     return conv.float_depthwise(_window(v).taps(v["x"]), v["scale"], dtype, [])
 
 
 def integer_average(v: Values) -> Array:
-    """Return `round_half_up((sum * scale) >> right)`, clamped, for each window over x; sum adds its elements."""
+    """Return `round_half_up((sum * scale) >> right)`, clamped, where `sum` is the sum of a window over x."""
     total = _window(v).taps(v["x"]).astype(np.int64).sum((2, 3)) * v["scale"].astype(np.int64)
     return conv.scaled(total, v.types["y"], v.attribute("right"))
 
@@ -146,7 +147,7 @@ def maximum(v: Values) -> Array:
 
 
 def largest(taps: Array, dtype: DType) -> Array:
-    """Return the largest elements over kh and kw of `taps` (n, c, kh, kw, oh, ow), which are stored as `dtype`."""
+    """Return the maximum of `taps` (n, c, kh, kw, oh, ow), stored as `dtype`, over kh and kw."""
     return narrow(widen(taps, dtype).max((2, 3)), dtype) if dtype.is_float else taps.max((2, 3))
 
 
@@ -174,19 +175,19 @@ pool("int8_avg_pool2d", "x scale", integer_average, *checks, arithmetic=("add",)
 pool("max_pool2d", "x pad", maximum, rules.same_type("x", "y"), arithmetic=("compare",))
 
 
-#: The fields of an omitted operand 2 (bias or zero point), which is encoded as the constant 0.
+#: The fields of an omitted operand 2 (bias or zero point): the constant 0.
 NOTHING = {"opd2_const": 1, "opd2_addr": 0}
 SOURCE = Type("opd0_prec", "opd0_sign")
 WEIGHT = Type("opd0_prec", "opd1_sign")
 REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
-#: Types of results and biases. Other operands decide whether these are signed.
+#: Types of results and biases. The sign fields of operands decide whether a result is signed.
 ANY_SIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
 UNSIGNED = Type("res0_prec", ())
 ROTATED = one_field("rotated", "kernel_rotate", bool)
 
 
-#: The fields of each part of a window, and the number to add to a decoded field. A dilation is encoded as the number of
-#: zeros inserted between weights.
+#: The fields for each part of a window, and a number to add to the decoded fields. A dilation needs 1, because it is
+#: encoded as the number of zeros between weights.
 WINDOW_FIELDS = {
     "kernel": (("opd1_h", "opd1_w"), 0),
     "pads": (("opd0_up_pad", "opd0_dn_pad", "opd0_lf_pad", "opd0_rt_pad"), 0),
@@ -214,10 +215,10 @@ WINDOW = ComputedPart(_read_window, _window_fields)
 
 @dataclass(frozen=True)
 class PaddingValues:
-    """How the values of padding and of inserted elements are encoded.
+    """The encoding of the values of padding and inserted elements.
 
-    If `opd3_const` is set, they are numbers; the field `between`, if any, has the number to insert. Otherwise they are
-    a table with a pair of numbers for each channel. `channels` is the field with the number of channels.
+    If `opd3_const` is set, these values are numbers, and the field `between` (if any) has the number to insert.
+    Otherwise a table has a pair of values for each channel. `channels` is the field with the number of channels.
     """
 
     channels: str
@@ -230,7 +231,8 @@ class PaddingValues:
         if encoded["opd3_const"]:
             fields = {"pad": "opd3_addr"} | ({"between": self.between} if self.between else {})
             return {attribute: int(dtype.from_bits(encoded[name])) for attribute, name in fields.items()}
-        # Each channel has a pair of numbers. The second is used only if the window inserts elements.
+        # Each channel has a pair: the value of padding and the value to insert, which is used only if the window
+        # inserts elements.
         table = located(encoded["opd3_addr"], Shape(1, encoded[self.channels], 1, 2), dtype, config, layout.compact)
         spread = encoded["opd0_x_ins0"] or encoded["opd0_y_ins0"]
         return {"pads": table[:, :, :, 0:1]} | ({"inserts": table[:, :, :, 1:2]} if spread else {})
@@ -245,7 +247,7 @@ class PaddingValues:
 
 @dataclass(frozen=True)
 class CubeWeights:
-    """How the weights of a convolution are encoded. Weights have the layout of the cube (matrix unit)."""
+    """The encoding of a convolution's weights, which have the layout of the cube (matrix unit)."""
 
     operand = "w"
     type = WEIGHT
@@ -263,9 +265,9 @@ class CubeWeights:
 
 
 def _signed_conv(encoded: EncodedCommand) -> bool:
-    """Return whether a convolution's integer sums are signed: a factor is signed or a zero point is subtracted.
+    """Return whether a convolution's integer sums are signed: a factor is signed, or a zero point is subtracted.
 
-    Commands have no field for the sign.
+    There is no field for this sign.
     """
     zero = encoded["opd2_const"] and I8.from_bits(encoded["opd2_addr"])
     return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
@@ -279,7 +281,7 @@ SHIFTED_RELU = 2
 def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN, **more: Any) -> Iterator[Instruction]:
     x = Local("x", "opd0", SOURCE, Sizes("res0_n opd0_c opd0_h opd0_w"))
     sums = (SharedOperand("acc", y, "res_add"),) if function == PLAIN else ()
-    # The short and the long format have the same fields. A constant x, which only the long format allows, is not
+    # The short and the long format have the same fields. Only the long format allows a constant x, which is not
     # modelled.
     for long in (False, True):
         for fixed_weights, weights in enumerate((CubeWeights(), Number("w", "opd1_addr", "opd1_const", WEIGHT))):
@@ -290,7 +292,7 @@ def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN
 
 BIAS = Local("bias", "opd2", Type(0, always=F32), CHANNEL, layout.compact)
 ZERO = Local("zero", "opd2", Type(I8.precision, "opd2_sign"), CHANNEL, layout.compact)
-#: The bias of a float convolution: a tensor, or the constant 0 for no bias. The field opd2_addr has the constant.
+#: The bias of a float convolution: a tensor, or a constant in the field opd2_addr. The constant 0 means no bias.
 BIAS_UNLESS_0 = OptionalPart(BIAS, NOTHING, is_present=lambda c: not c["opd2_const"] or bool(c["opd2_addr"]))
 SUMS = Local("y", "res0", Type("res0_prec", _signed_conv, loose=True))
 SHORT_BIAS = Local("bias", "opd2", Type(I16.precision, "opd2_sign"), CHANNEL, layout.compact)

@@ -1,6 +1,7 @@
 """The compute engine's element-wise commands: their meaning, and their encoding in the formats AR, CMP, SFU and LIN.
 
-Constants, operands with one value per channel, and operands with strides of 0 broadcast to the shape of the result.
+Three kinds of operands broadcast to the shape of the result: constants, operands with one value per channel, and
+operands with strides of 0.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from tilewright.targets.bm1684x.values import floats
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, U8, U16, DType, Rounding, from_fields
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS, holds
 
-#: Relations for which the machine has a function.
+#: The relations that the machine itself can compute.
 MACHINE_RELATIONS = ("greater", "less", "equal")
 
 
@@ -64,14 +65,15 @@ def extreme(name: str, v: Values) -> Array:
 
 
 def shifted(arithmetic: bool, v: Values) -> Array:
-    """Return operand a, shifted. Right shifts round, left shifts drop high bits. Logical shifts treat a as unsigned."""
-    # a logical shift treats the bits as unsigned: zeros instead of copies of the sign are shifted in from the left
+    """Shift the operand a. Right shifts round, and left shifts drop high bits. Logical shifts treat a as unsigned."""
+    # A logical shift reads the bits as an unsigned number, so zeros enter from the left instead of copies of the sign.
     bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
     return floats.wrap(floats.shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
 
 
 def compare(relation: str, v: Values) -> Array:
-    # The machine writes the true value or 0. The device API adds the negated relations (capi/elementwise.py).
+    # The result is the true value (operand c) or 0. The device API computes negated relations with two commands
+    # (capi/elementwise.py).
     true = holds(relation, v["a"], v["b"], v.types["a"])
     return np.where(true, v["c"], np.zeros((), v.types["y"].storage))
 
@@ -81,12 +83,12 @@ def select(relation: str, v: Values) -> Array:
 
 
 def extreme_select(name: str, relation: str, v: Values) -> dict[str, Array]:
-    """Return two results: y, the result of `select`, and y0, the maximum or minimum of the operands a and b."""
+    """Return two results: y is the result of `select`, and y0 is the maximum or minimum of a and b."""
     return {"y0": extreme(name, v), "y": select(relation, v)}
 
 
 def negative(v: Values) -> Array:
-    """Return `0 - a` for the operand a. Both float zeros give positive zero; the lowest integer gives itself."""
+    """Return `0 - a`. Both float zeros give positive zero, and the lowest integer gives itself."""
     dtype = v.types["y"]
     if dtype.is_float:
         return e.float_binary("sub", dtype.from_bits(0), v["a"], dtype)
@@ -114,9 +116,9 @@ def multiply_add(v: Values) -> Array:
 def integer_mac(v: Values) -> Array:
     """Return `((acc << left) + a * b) >> right`, clamped to 16 bits. The right shift rounds.
 
-    If a and b are unsigned, acc and the result are treated as unsigned, whatever their types.
+    If a and b are unsigned, acc and the result count as unsigned, even if their types are signed.
     """
-    # The command has no sign field for acc: the signs of a and b decide how the 16 bits of acc are read and clamped.
+    # The command has no sign field for acc. The signs of a and b decide whether its 16 bits are signed.
     sum_type = I16 if v.types["a"].signed or v.types["b"].signed else U16
     a, b, acc = (values.astype(np.int64) for values in (v["a"], v["b"], v["acc"].view(sum_type.storage)))
     wide = (acc << v.attribute("left")) + a * b
@@ -125,14 +127,16 @@ def integer_mac(v: Values) -> Array:
 
 def taylor(v: Values) -> Array:
     """Return the sum of `coefficients[k] * a**k`. The shape of coefficients is (1, c, 1, k) or (k,)."""
-    # k becomes the first axis, because the polynomial is evaluated term by term. The channel axis is followed by h and
-    # w.
+    # The polynomial is evaluated term by term, so k becomes the first axis. New axes h and w follow the channel axis.
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
     return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
 
 
 def absolute(v: Values) -> Array:
-    """Return the absolute value of the operand a: a float loses its sign bit, and subnormals remain."""
+    """Return the absolute value of the operand a.
+
+    For a float, only the sign bit is cleared, so subnormals are not flushed.
+    """
     dtype = v.types["y"]
     if not dtype.is_float:
         return np.abs(v["a"])
@@ -141,9 +145,10 @@ def absolute(v: Values) -> Array:
 
 
 def sign(v: Values) -> Array:
-    """Return the sign of the operand a: 1, 0 or -1. All floats except positive ones and +0 give -1.
+    """Return the sign of the operand a: 1, 0 or -1.
 
-    -0 and NaN therefore give -1, as do subnormals in types that flush subnormals: the machine compares like `holds`.
+    For floats, the machine compares like `holds`. The result is -1 for all floats except +0 and positive numbers: it is
+    -1 also for -0, for NaN, and for subnormals in types that flush subnormals.
     """
     dtype = v.types["y"]
     zero, plus, minus = (np.asarray(number, np.float32) for number in (0, 1, -1))
@@ -158,21 +163,23 @@ def bitwise(function: Callable[[Array, Array], Array]) -> Callable[[Values], Arr
 
 
 class BitsType(Type):
-    """The encoding of a second operand's type. If the result is a float of equal width, integers are read as floats.
+    """The encoding of a second operand's type.
 
-    The reason: programs compute a power of two with integer commands, then use its bits as a float factor.
+    If the result is a float of equal width, an integer is read as a float. Programs use this after computing a power of
+    two with integer commands: its bits then serve as a float factor.
     """
 
     def read(self, encoded: EncodedCommand) -> DType:
         dtype = super().read(encoded)
-        result = from_fields(encoded["res0_prec"], 1)  # the sign does not matter for a float
+        result = from_fields(encoded["res0_prec"], 1)  # floats ignore the sign flag
         return result if result.is_float and not dtype.is_float and dtype.bytes == result.bytes else dtype
 
 
 def _strided(encoded: EncodedCommand) -> dict[str, list[str]]:
-    """Return the names of the operands that are encoded with explicit strides, which cost the machine time."""
+    """Return the names of the operands that are encoded with explicit strides."""
     names = {"a": "opd0", "b": "opd1"}.items()
-    # The operation ignores this attribute. The timing model reads which operands need more time (timing/estimate.py).
+    # The operation ignores this attribute. The timing model needs it, because explicit strides take more time
+    # (timing/estimate.py).
     return {
         "strided": [
             operand for operand, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]
@@ -181,19 +188,19 @@ def _strided(encoded: EncodedCommand) -> dict[str, list[str]]:
 
 
 def _ones(encoded: EncodedCommand) -> dict[str, Constant]:
-    """Return the second operand of a NOT, all bits set: a NOT is encoded as an exclusive or."""
+    """Return the second operand, all ones, of the exclusive or that a NOT is decoded to."""
     dtype = A.type.read(encoded)
     return {"b": Constant((1 << dtype.bits) - 1, dtype)}
 
 
 STRIDES = ComputedPart(_strided)
 MODE = one_field("mode", "opd2_n_str", Rounding)
-#: The field has the number of Newton steps minus 1.
+#: The number of Newton steps: the field contains this number minus 1.
 STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
 
 
 def _type(name: str) -> Type:
-    """Return how the formats AR and RQ&DQ encode the type of the operand `name`. Floats set the sign flag."""
+    """Return the encoding of a type in the formats AR and RQ&DQ. Floats set the sign flag."""
     return Type(f"{name}_prec", f"{name}_sign", of_floats=1)
 
 
@@ -201,7 +208,8 @@ A = Local("a", "opd0", _type("opd0"))
 X = Local("x", "opd0", _type("opd0"))
 B = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1))
 COMPARED = Local("b", "opd1", _type("opd1"))
-#: Types of results. The result is signed if any operand is, if the first operand is, always, or if a field is set.
+#: Results by the rule for their sign. EITHER is signed if any operand is signed, FIRST if the first operand is signed,
+#: SIGNED always, and CONVERTED if the field opd2_sign is set.
 EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("opd0_sign", "opd1_sign"), ("opd0_sign",)))
 SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
 COUNTS = Local("shift", "opd1", Type("opd1_prec", "opd1_sign", always=I8))
@@ -214,7 +222,10 @@ TRUE_RESULT = Local("y", "res0", TRUE.type)
 
 
 def _in_place(command: Command) -> bool:
-    """Return whether acc is the result of a multiply-add: the formats have no address for another acc."""
+    """Return whether acc of a multiply-add is also the result.
+
+    The formats have no field for the address of another acc.
+    """
     return command.operands.get("acc") == command.results["y"]
 
 
@@ -222,7 +233,7 @@ def _bytes(encoded: EncodedCommand, place: int) -> int:
     return encoded["opd2_addr"] >> 8 * place & 0xFF
 
 
-#: The two shifts of an 8-bit multiply-add, in the bytes of a constant.
+#: The two shifts of an 8-bit multiply-add: two bytes of one constant.
 SHIFTS = ComputedPart(
     lambda c: {"left": _bytes(c, 0), "right": _bytes(c, 1)},
     lambda command: {
@@ -232,14 +243,14 @@ SHIFTS = ComputedPart(
 )
 
 
-#: The coefficients of a series; every lane holds all of them.
+#: The coefficients of a series. Every lane has a copy of all coefficients.
 TABLE = Local(
     *("coefficients", "opd1", Type("opd0_prec", 1), Sizes("1 res0_c 1 opd1_n")),
     lambda shape, dtype, start, config: Stride(0, 0, shape.w, 1),
 )
 REAL = Local("a", "opd0", Type("opd0_prec", 1))
 REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
-#: The type of the compared operands, and the type of the selected operands. Only the width of the second type matters.
+#: The type of the compared operands, and the type of the selected operands, of which only the width matters.
 COMPARED_TYPE = Type("opd0_prec", "opd0_sign")
 CHOSEN_TYPE = Type("opd2_prec", 0)
 OPERANDS = tuple(
@@ -274,13 +285,13 @@ PRODUCT = ("multiply",)
 COMPARISON = ("compare",)
 SHIFT = ("shift",)
 SHIFTED: Mapping[str, Any] = {"numbers": {"shift": I8}}
-# Each block below defines operations (meaning, rules on types, arithmetic for energy tables) and the instructions that
-# encode the operations. The numbers are values of the field tsk_eu_typ.
+# Each block below defines operations (meaning, rules on types, arithmetic for energy tables) and their instructions.
+# The numbers are values of the field tsk_eu_typ.
 for name, function, work in (("mul", 0, PRODUCT), ("add", 2, SUM), ("sub", 3, SUM), ("diff_abs", 27, SUM)):
     elementwise(f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"), arithmetic=work)
     ar(function, f"fp_{name}", *TWO, operands=2, of=FLOAT)
 as_sources = rules.signed_as_its_sources("a", "b")
-# Integer sums have two functions: in the first, results wrap around; in the second, results are clamped.
+# Each integer operation has two functions: the results of the first wrap around, and those of the second are clamped.
 for name, wraps, clamps, signs, result, work in (
     ("mul", 0, 20, as_sources, EITHER, PRODUCT),
     ("add", 2, 15, as_sources, EITHER, SUM),
@@ -304,7 +315,7 @@ for name, function, signs in (("logical", 6, rules.unsigned("a", "y")), ("arithm
     shifts = partial(shifted, name == "arithmetic")
     elementwise(f"{name}_shift", "a shift", shifts, *checks, arithmetic=SHIFT, **SHIFTED)
     ar(function, f"{name}_shift", MODE, A, COUNTS, FIRST, operands=2)
-# A number as a selected operand has the type of the result, not the type of the compared operands.
+# A number that is selected has the type of the result, not the type of the compared operands.
 selected: Mapping[str, Any] = {"numbers": {"c": None, "d": None}}
 compared = (same_type("a", "b"), same_type("c", "y"), rules.narrow_enough_result)
 choices = (same_type("a", "b"), same_type("c", "d", "y"), rules.wide_enough_choices)
@@ -313,7 +324,7 @@ for name, compares, selects in (("greater", 10, 23), ("equal", 11, 24), ("less",
     ar(compares, name, A, COMPARED, TRUE, TRUE_RESULT)
     elementwise(f"{name}_select", "a b c d", partial(select, name), *choices, arithmetic=COMPARISON, **selected)
     encodes("CMP", selects, f"{name}_select", *OPERANDS, *ONE_RESULT)
-for name in sorted({*RELATIONS} - {*MACHINE_RELATIONS}):  # the device API derives these from the others
+for name in sorted({*RELATIONS} - {*MACHINE_RELATIONS}):  # the device API computes each with two commands
     elementwise(name, "a b c", partial(compare, name), *compared, **selected)
 for name, key, relation, function in (("maximum", "max", "greater", 22), ("minimum", "min", "less", 25)):
     both = partial(extreme_select, key, relation)

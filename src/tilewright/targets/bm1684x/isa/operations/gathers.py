@@ -1,6 +1,6 @@
 """Gathers and scatters of elements or rows by index, selections by mask, and operations of the sorting engine.
 
-The commands differ in the shape and meaning of an index, and in whether channels share the indices (measured):
+The operations differ in the shape and the meaning of an index, and some share their indices among channels (measured):
 
 | operations | index | moves |
 |---|---|---|
@@ -9,9 +9,9 @@ The commands differ in the shape and meaning of an index, and in whether channel
 | pe_gather, pe_scatter, pe_gather_4bank | (n, c, 1, k) | elements of a row |
 | h_gather, h_scatter | (n, c, k, 1) | rows of a plane |
 
-If the indexed tensor has n = 1, all n use it. In a scatter, the last of equal indices wins. An index out of range is
-refused, as in the vendor's model. With the operand `other` or `kept`, a gather has exceptions: for an index of all ones
-(255 or 65535), the result is the value `other`, or the element of `kept`, the old result.
+An indexed tensor with n = 1 serves all n. If a scatter writes an element twice, the last write wins. An index out of
+range is refused, as in the vendor's model. A gather with the operand `other` or `kept` has exceptions: an index of all
+ones (255 or 65535) gives the value `other`, or keeps the old element of the result (`kept`).
 
 The command formats of the sorting engine are not known.
 """
@@ -54,9 +54,9 @@ from tilewright.targets.bm1684x.values.floats import widen
 class Kind(NamedTuple):
     """The kind of index of a gather or scatter.
 
-    `parts` splits an index array into row numbers and column numbers. If either is None, an element keeps its own row
-    or column. The flags: `strict` if an exception must also be in range, `shared` if all channels share indices, and
-    `lenient` if any index may be out of range (moves of the DMA engine).
+    `parts` splits an index array into row numbers and column numbers. None means that an element keeps its own row (or
+    column). With `strict`, exceptions must be in range as well. With `shared`, all channels share the indices. With
+    `lenient`, any index may be out of range (moves of the DMA engine).
     """
 
     parts: Callable[[Array], tuple[Array | None, Array | None]]
@@ -66,18 +66,18 @@ class Kind(NamedTuple):
 
 
 KINDS: Mapping[str, Kind] = {
-    # parts: the row and the column of an indexed element
+    # `parts` returns rows and columns
     "w": Kind(lambda index: (None, index.reshape(1, 1, 1, -1)), shared=True),
     "hw": Kind(lambda index: (index[..., 1].reshape(1, 1, 1, -1), index[..., 0].reshape(1, 1, 1, -1)), shared=True),
     "pe": Kind(lambda index: (None, index)),
     "h": Kind(lambda index: (index, None), strict=True),
 }
-#: Rows of a transfer.
+#: The kind of the DMA engine's gathers and scatters, which move rows.
 TRANSFERRED = KINDS["h"]._replace(lenient=True)
 
 
 def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return positions in the flattened tensor of shape `indexed`, and a mask of exceptions. Both have `shape`.
+    """Return positions in the flattened tensor of shape `indexed`, and a mask of exceptions, both of shape `shape`.
 
     Raises MachineError if an index is out of range.
     """
@@ -85,7 +85,7 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     index = v["index"].astype(np.int64)
     single = indexed[0] == 1
     row, column = kind.parts(index)
-    # An index of all ones is an exception only if the command has a value for exceptions.
+    # An index of all ones is an exception only if the command has the operand `other` or `kept`.
     excepted = np.zeros((), np.bool_)
     if {"other", "kept"} & v.data.keys():
         top = v.types["index"].high
@@ -93,20 +93,21 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     for part, size in ((row, indexed[2]), (column, indexed[3])):
         if part is not None and kind.lenient:
             excepted = excepted | (part >= size)
-        # In gathers of rows, the vendor's model refuses exceptions out of range. In gathers of elements, it accepts
-        # them.
+        # The vendor's model refuses exceptions that are out of range in gathers of rows, but not in gathers of
+        # elements.
         elif part is not None and (bad := (part >= size) & (kind.strict | ~excepted)).any():
             reason = f"an index is {int(part[np.broadcast_to(bad, part.shape)][0])}, but there are {size} elements"
             raise MachineError("index", reason, "give indices in range, or an index of all ones as an exception")
     row, column = (
         default if part is None else np.where(excepted, 0, part) for part, default in ((row, h), (column, w))
     )
-    # All n use a tensor with n = 1: the position along n is always 0.
+    # If the tensor has n = 1, all n read it, so the position along n is 0.
     flat = np.ravel_multi_index(np.broadcast_arrays(n * (not single), c, row, column), indexed)
     return np.broadcast_to(flat, shape), np.broadcast_to(excepted, shape)
 
 
-#: For each element of y: its source, as a position in the flattened tensor, and whether it is an exception.
+#: A function that returns two arrays for the elements of y: positions of their sources in the flattened tensor, and a
+#: mask of exceptions.
 Positions = Callable[[Values], tuple[Array, Array]]
 
 
@@ -115,14 +116,14 @@ def positions(kind: Kind, v: Values) -> tuple[Array, Array]:
 
 
 def gather(of: Positions, v: Values, source: str = "x") -> Array:
-    """Return the elements of `source` at the positions. An exception gives `other`, `fill` or the element of `kept`."""
+    """Return the elements of `source` at the positions, or for exceptions `other`, `fill` or the element of `kept`."""
     at, excepted = of(v)
     instead = next((v[name] for name in ("other", "fill", "kept") if name in v.data), 0)
     return np.where(excepted, instead, v[source].reshape(-1)[at])
 
 
 def gathered(of: Positions, v: Values, results: Mapping[str, Array], source: str = "x") -> dict[str, Array]:
-    """Return masks of the elements that `gather` reads and writes. Exceptions with a value are written."""
+    """Return masks of the elements that `gather` reads and writes. It writes exceptions only if they have a value."""
     at, excepted = of(v)
     read = np.zeros(v[source].size, np.bool_)
     read[at[~excepted]] = True
@@ -131,8 +132,8 @@ def gathered(of: Positions, v: Values, results: Mapping[str, Array], source: str
 
 
 def gather_copies(v: Values) -> Array:
-    """Return the gather of elements from x (4, c, 1, w). Raises MachineError if the four copies of x differ."""
-    bits = np.ascontiguousarray(v["x"]).view(f"<u{v['x'].itemsize}")  # compare the bits, because NaNs are unequal
+    """Gather elements from x (4, c, 1, w). Raises MachineError if the four copies in x differ."""
+    bits = np.ascontiguousarray(v["x"]).view(f"<u{v['x'].itemsize}")  # compares bits, because NaNs are unequal
     if (bits != bits[:1]).any():
         raise MachineError("x", "its four copies differ", "write the same values to all of them")
     return gather(partial(positions, KINDS["pe"]), _first_copy(v))
@@ -148,14 +149,14 @@ def _first_copy(v: Values) -> Values:
 
 
 def scatter(kind: Kind, v: Values) -> Array:
-    """Return y: a copy of `y_before`, or zeros, with the elements of x written at the indices.
+    """Write the elements of x, except exceptions, at the indices into a copy of `y_before` (or zeros), and return it.
 
-    Exceptions are dropped. If two indices are equal, the last one wins.
+    If two indices are equal, the last write wins.
     """
     y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
     shape = (y.shape[0], *v["x"].shape[1:])
     at, excepted = _positions(kind, v, y.shape, shape)
-    # NumPy assigns in order, so the last of equal indices wins, as on the machine.
+    # NumPy assigns in order, so for equal indices the last write wins, as on the machine.
     y.reshape(-1)[at[~excepted]] = np.broadcast_to(v["x"], shape)[~excepted]
     return y
 
@@ -163,13 +164,13 @@ def scatter(kind: Kind, v: Values) -> Array:
 def scattered(kind: Kind, v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
     if "y_before" not in v.data:
         return {}
-    # a scatter of marks instead of values shows which elements are written
+    # A scatter of True instead of values shows which elements are written.
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
     return {"y": scatter(kind, replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
 
 
 def first_ones(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the mask of the written elements of y. If the operation selected N elements, these are the first N."""
+    """Return the mask of the written elements of y: a selection of N elements writes the first N."""
     shape = v.shapes["y"]
     return {"y": (np.arange(math.prod(shape)) < results["y"].size).reshape(shape)}
 
@@ -177,8 +178,8 @@ def first_ones(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
 def mask_select(v: Values) -> dict[str, Array]:
     """Return y and counts.
 
-    Each row of y begins with the elements of x where `mask` (n, c, 1, w) is not 0. The rest of the row is unchanged
-    from `y_before`. counts (n, c, 1, 1) is the number of selected elements of each row.
+    Each row of y begins with the elements of x for which `mask` (n, c, 1, w) is not 0. The rest of the row is that of
+    `y_before`. `counts` (n, c, 1, 1) has the number of selected elements in each row.
     """
     kept = v["mask"] != 0
     # A stable sort of the mask moves the selected elements of each row to the front and keeps their order.
@@ -199,7 +200,7 @@ def selected(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
 def _entries(v: Values) -> tuple[Array, Array]:
     """Return the table position that each element of x selects, and a mask of the elements out of range.
 
-    A table (1, c, 1, k) has k entries for each channel; all channels share a table (k,).
+    A table (1, c, 1, k) has k entries per channel. A table (k,) is shared by all channels.
     """
     index = v["x"].astype(np.int64)
     entries = v["table"].shape[-1]
@@ -236,21 +237,21 @@ define(TIU, "table_lookup", "x table fill", partial(gather, _entries, source="ta
 #: Moves copy bits, so the types are unsigned.
 BITS = Type("res0_prec")
 INDEX = Type("opd1_prec")
-#: Codes of opd0_str: for a table shared by all channels of a lane, and for rows aligned to 64 bytes.
+#: Two codes of the field opd0_str: a table that all channels of a lane share, and rows aligned to 64 bytes.
 SHARED = 4
 BY_ROWS = 3
-#: The number of table copies of pe_gather_4bank. Each copy begins an eighth of a lane after the copy before.
+#: pe_gather_4bank reads four copies of its table, and each copy begins an eighth of a lane after the previous one.
 COPIES = 4
 EIGHTHS = 8
 
 
 def in_each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return the strides of a table with one copy in each lane for all n and c."""
+    """Return the strides of a table of which each lane has one copy, for all n and c."""
     return Stride(0, 0, layout.line(shape, dtype, 0, config).h, 1)
 
 
 def in_four_banks(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return the strides of four copies of a table with a row per channel."""
+    """Return the strides of four copies of a table with one row per channel."""
     single = layout.aligned(Shape(1, *shape[1:]), dtype, start, config)
     return single._replace(n=config.lane_bytes // EIGHTHS // dtype.bytes)
 
@@ -261,7 +262,7 @@ def once_in_four_banks(shape: Shape, dtype: DType, start: int, config: Config) -
 
 @dataclass(frozen=True)
 class Table(Local):
-    """How a gather's source or a scatter's x is encoded: one row per channel, or one row for all channels."""
+    """The encoding of the operand x of a gather or scatter: one row per channel, or one row for all channels."""
 
     per_channel: tuple[int, Layout] = (0, layout.aligned)
     shared: Layout = in_each_lane
@@ -296,8 +297,7 @@ NUMBER = Number("other", "opd2_addr", "opd2_const", BITS)
 def _gather(
     name: str, functions: tuple[int, ...], operation: str, parts: tuple[Part, ...], y: Local
 ) -> Iterator[Instruction]:
-    # A gather is one of three instructions: exceptions give a number, exceptions keep the old element, or the gather
-    # has no exceptions.
+    # A gather has one of three instructions, depending on its exceptions: a number, the old element, or no exceptions.
     for function in functions:
         for excepts, writes, more in ((1, 1, (NUMBER,)), (1, 0, (SharedOperand("kept", y),)), (0, 0, ())):
             chosen = {"tsk_eu_typ": function, "opd3_const": excepts, "opd2_const": writes}
@@ -315,7 +315,7 @@ def _scatter(name: str, function: int, operation: str, parts: tuple[Part, ...], 
 
 COUNT = Local("counts", "res1", Type(0, always=U16), Sizes("res0_n res0_c 1 1"), layout.compact)
 MASK = Local("mask", "opd1", INDEX, Sizes("res0_n res0_c 1 opd1_w"), layout.aligned, noted=Sizes("- opd1_c - opd1_w"))
-#: The index of a gather or scatter of rows.
+#: The index of a gather, and of a scatter, of rows.
 ROWS_TO, ROWS_FROM = (
     Local("index", "opd1", INDEX, Sizes(f"res0_n res0_c {height} 1"), layout.aligned) for height in ("res0_h", "opd0_h")
 )
@@ -339,7 +339,7 @@ INSTRUCTIONS = (
 
 
 def sort(v: Values) -> dict[str, Array]:
-    """Return y, the first K elements of x in stable sorted order, and index: their `numbers` or their positions."""
+    """Return the first K elements of x in stable sorted order (y), and their `numbers` or positions (index)."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
     order = np.argsort(-key if v.attribute("descending") else key, kind="stable")[: v.shapes["y"][0]]
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
@@ -348,8 +348,8 @@ def sort(v: Values) -> dict[str, Array]:
 def _lines(v: Values) -> tuple[Array, Array]:
     """Return the position in x of each element of y, and a mask of the elements with an index out of range.
 
-    All operands are flat. Each index moves one line; y has as many lines as there are indices. Line i of y is line
-    `index[i] - base` of x. Raises ValueError if x and y are not whole lines.
+    All operands are flat arrays of lines. For each index, y has one line: line i of y is line `index[i] - base` of x.
+    Raises ValueError if x or y does not consist of whole lines.
     """
     line = v["index"].astype(np.int64) - v.attribute("base")
     size = v.shapes["y"][0] // len(v["index"])
@@ -361,11 +361,11 @@ def _lines(v: Values) -> tuple[Array, Array]:
 
 
 def hard_nms(v: Values) -> dict[str, Array]:
-    """Return the boxes to keep (i32), and their count: an unverified **model** of non-maximum suppression.
+    """Return the boxes to keep (i32) and their number, by an unverified **model** of non-maximum suppression.
 
-    Boxes are in descending order of score. x is a flat (boxes, boxes) matrix; a nonzero element means that the row's
-    box suppresses the column's box. A box is kept if no earlier kept box suppresses it. The loop ends when y is full.
-    Raises ValueError if x is not square.
+    The boxes are in descending order of their scores. x is a flat (boxes, boxes) matrix. A nonzero element means that
+    the box of its row suppresses the box of its column. A box is kept unless a kept box before it suppresses it. The
+    loop ends when y is full. Raises ValueError if x is not square.
     """
     boxes = math.isqrt(v["x"].size)
     if boxes * boxes != v["x"].size:
@@ -381,11 +381,11 @@ def hard_nms(v: Values) -> dict[str, Array]:
 
 
 def soft_nms(v: Values) -> dict[str, Array]:
-    """Return the boxes to keep (i32), best first, and their count: an unverified **model** of soft suppression.
+    """Return the boxes to keep (i32), best first, and their number, by an unverified **model** of soft suppression.
 
-    x (boxes * boxes) has the overlaps of boxes, and `scores` (boxes) has the scores, both in f32. Each operation
-    rounds. Each step keeps the box with the best score, and multiplies the score of each other box by `1 - overlap`
-    with the kept box. The steps end when no score exceeds `threshold` or y is full.
+    x (boxes * boxes) has the overlap of each pair of boxes, and `scores` (boxes) has the scores, both in f32. Each
+    operation rounds. Each step keeps the box with the best score, and multiplies every other score by 1 minus the
+    overlap with the kept box. The loop ends when no score exceeds `threshold`, or y is full.
     """
     scores = v["scores"].copy()
     overlaps = v["x"].reshape(scores.size, scores.size)

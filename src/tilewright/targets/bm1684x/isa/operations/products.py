@@ -1,6 +1,6 @@
 """Matrix products (section 6.3 of the specification), and operations on all pairs of elements of two vectors.
 
-Meaning, and encoding in the formats MM, MM2 and VC.
+The module defines their meaning, and their encoding in the formats MM, MM2 and VC.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tilewright.targets.bm1684x.values.floats import narrow, saturate, shift, wr
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
-    """Return the factors of a matrix product, (M, K) and (K, N), with zero points subtracted from the operand R."""
+    """Return the factors of a matrix product, (M, K) and (K, N), after subtracting zero points from the operand R."""
     left, right = _factor(v, "L"), _factor(v, "R")
     if "zeros" in v.data:
         right = right.astype(np.int32) - _zeros(v)
@@ -64,20 +64,21 @@ def _sides(v: Values) -> tuple[Array, Array]:
 
 
 def _zeros(v: Values) -> Array:
-    """Return the zero points for R as stored: one per element, or one per row.
+    """Return zero points that broadcast to the stored R.
 
-    With `both_transposed`, `zeros` has one zero point for each row of R, (1, N, 1, 1). Otherwise `zeros` is a row of N
-    zero points with a copy in each lane, (1, rows of R, 1, N). Elements of R use the copy in their own lane.
+    With `both_transposed`, `zeros` (1, N, 1, 1) has one zero point per row of R. Otherwise `zeros` is a row of N zero
+    points, and each lane has a copy: (1, rows of R, 1, N). Each element of R uses the copy in its own lane.
     """
     zeros = v["zeros"].astype(np.int32)  # (1, rows of R, 1, N), or (1, N, 1, 1)
     if v.attribute("both_transposed"):
         return zeros.reshape(-1, 1)
-    # Row i of R lies in lane i. If rows of R are columns of the product, lane i uses zero point i of its copy.
+    # Row i of R lies in lane i. With a transposed R, row i belongs to column i of the product, so lane i uses zero
+    # point i of its own copy: the diagonal.
     return np.diagonal(zeros[0, :, 0])[:, None] if v.attribute("right_transposed") else zeros[0, :, 0]
 
 
 def _factor(v: Values, name: str) -> Array:
-    """Return a factor of a matrix product as stored. For a number, the attribute `depth` is the length of the sums."""
+    """Return a factor of a matrix product as stored. A number is broadcast; the attribute `depth` gives K."""
     factor = v[name]
     if factor.ndim:
         return factor
@@ -93,7 +94,7 @@ def _factor(v: Values, name: str) -> Array:
 def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Array, Array]:
     """Return the two factors of a matrix product, (M, K) and (K, N), from the operands L (left) and R (right).
 
-    With `both_transposed` the operands' roles are swapped: y (N, M) = R (N, K) times L (K, M).
+    With `both_transposed`, the operands change places: y (N, M) = R (N, K) times L (K, M).
     """
     if attributes.get("both_transposed"):
         return right, left
@@ -108,8 +109,8 @@ def float_matmul(v: Values) -> Array:
     m, k = left.shape
     n = right.shape[1]
     dtype = v.types["L"]
-    # For 16-bit floats, groups of 32 products are summed, so the factors are padded with zeros to whole groups. In f32,
-    # products are added one by one.
+    # The machine adds 16-bit float products in groups of 32, so zeros extend the factors to whole groups. It adds f32
+    # products one by one.
     length = k if dtype is F32 else min(k, conv.GROUP)
     spare = -k % length
     rows = np.pad(left, ((0, 0), (0, spare))).reshape(m, -1, length)
@@ -119,25 +120,25 @@ def float_matmul(v: Values) -> Array:
 
 
 def integer_matmul(v: Values) -> Array:
-    """Return `round_half_up((product + bias) >> right)`, clamped: the product of L and R, and a 16-bit bias."""
+    """Return `round_half_up((product + bias) >> right)`, clamped. `product` is L times R, and `bias` has 16 bits."""
     total = conv.integer_matmul(*_sides(v)).astype(np.int64)
     return conv.scaled(convolutions.plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
 def wide_matmul(v: Values) -> Array:
-    """Return the matrix product of L and `R - zero`, plus acc, in 32-bit integers. `zeros` may replace `zero`."""
+    """Return the matrix product of L and `R - zero` (or `R - zeros`), plus acc, in 32-bit integers."""
     return wrap(convolutions.plus(conv.integer_matmul(*_sides(v)).astype(np.int64), v, "acc"), v.types["y"])
 
 
 def shifted_matmul(v: Values) -> Array:
     """Return the matrix product of the integers L and R, in 32-bit integers.
 
-    Products of 32-bit factors are added in 64 bits, shifted by the number `shift`, and clamped. Products of shorter
-    factors are added in 32 bits, without a shift.
+    The sums for 32-bit factors have 64 bits, and are then shifted by `shift` bits and clamped. The sums for shorter
+    factors have 32 bits, and are not shifted.
     """
     left, right = _sides(v)
     signed = v.types["y"].signed
-    kind = np.int64 if signed else np.uint64  # sums of unsigned products may need bit 63
+    kind = np.int64 if signed else np.uint64  # an unsigned sum may use bit 63
     total = left.astype(kind) @ right.astype(kind)
     if v.types["R"].bytes < v.types["y"].bytes:
         return wrap(total, v.types["y"])
@@ -172,11 +173,11 @@ product("int_mm", "L R shift", shifted_matmul, *whole, numbers={"shift": I8}, **
 
 @dataclass(frozen=True)
 class SpreadMatrix:
-    """How a matrix with columns spread over lanes is encoded.
+    """The encoding of a matrix with columns spread over lanes.
 
-    `shape` is a function that reads (rows, columns) from an encoded command. The field `width` has the columns per
-    channel, and the field `last` the columns of the last channel. The fields `noted` have the sizes of the tensor that
-    stores the matrix.
+    `shape` returns (rows, columns) of an encoded command. The field `width` gives the number of columns per channel,
+    and the field `last` gives the number of columns of the last channel. The fields `noted` give the sizes of the
+    tensor that stores the matrix.
     """
 
     operand: str
@@ -210,7 +211,7 @@ class SpreadMatrix:
 
 @dataclass(frozen=True)
 class NumberForLeft:
-    """How a number that replaces the left factor is encoded, and the length of the sums (attribute `depth`)."""
+    """The encoding of a number in the place of the left factor, and of the number of terms per sum (`depth`)."""
 
     operand = "L"
     type = convolutions.SOURCE
@@ -220,8 +221,9 @@ class NumberForLeft:
 
     def write(self, command: Command) -> Fields:
         depth = attribute(command.attributes, "depth")
-        # A number has no storage, but the command encodes the length of the sums as channels and columns of a matrix.
-        # Any number of columns per channel is correct; `width` is what the engine reads in a cycle.
+        # The command encodes the number of terms as the channels and columns of a stored matrix, which a number does
+        # not have. Any number of columns per channel would be correct. `width` columns are as many as the engine reads
+        # per cycle.
         width = max(1, command.results["y"].config.eu_bytes // command.types["L"].bytes)
         channels = -(-depth // width)
         sizes = {"opd0_n": command.results["y"].shape[0], "opd0_c": channels, "opd0_w": width}
@@ -256,7 +258,8 @@ def _given(encoded: EncodedCommand) -> bool:
     return not encoded["opd2_const"]
 
 
-#: Types of results: always signed, signed if a factor or the bias is signed, signed if a factor is signed, unsigned.
+#: The types of results. WIDE is always signed, and UNSIGNED never. ANY_SIGNED is signed if a factor or the bias is
+#: signed, and BY_FACTORS is signed if a factor is signed.
 WIDE = Type("res0_prec", 1)
 ANY_SIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
 BY_FACTORS = Type("res0_prec", ("opd0_sign", "opd1_sign"))
@@ -265,14 +268,14 @@ LEFT = SpreadMatrix("L", "opd0", convolutions.SOURCE, _left, "opd0_w", "opd0_n o
 RIGHT_SIDE = SpreadMatrix("R", "opd1", convolutions.WEIGHT, lambda c: (_rows_and_depth(c)[1], _columns(c)), "res0_w")
 BIAS = OptionalPart(_one_row("bias", Type(0, always=F32)), convolutions.NOTHING, is_present=_given)
 SHORT_BIAS = OptionalPart(_one_row("bias", Type(3, "opd2_sign")), convolutions.NOTHING, is_present=_given)
-#: The shift of 32-bit sums: one for each column, or one number.
+#: The shift of 32-bit sums: one shift per column, or a single number.
 SHIFTS = _one_row("shift", Type(0, always=I8))
 SHIFT_FORMS: tuple[Part, ...] = (SHIFTS, Number("shift", "opd2_addr", "opd2_const", SHIFTS.type))
 
 
 RIGHT = one_byte("right", "opd3_addr", 1)
 MODE = one_field("mode", "opd2_n_str", Rounding)
-#: Functions of MM: plain products, and 8-bit products that are shifted and clamped, without a ReLU or with one.
+#: Functions of the format MM: plain products, 8-bit products that are shifted and clamped, and the same with a ReLU.
 PLAIN = 1
 SHIFTED = 2
 SHIFTED_RELU = 3
@@ -311,13 +314,13 @@ PRODUCTS = (
     *_product(SHIFTED_RELU, "int8_mm", INTEGER, UNSIGNED, SHORT_BIAS, RIGHT, fixed={"relu": True}),
 )
 
-#: The functions of MM2 and their sizes of L. The letters stand for L and R (N: plain, T: transposed). TT computes R
-#: times L.
+#: The functions of the format MM2, and for each function the fields with the sizes of L. The first letter is for L and
+#: the second for R: N means plain, T means transposed. TT computes R times L.
 NN = 4
 NT = 5
 TT = 6
 LEFTS = {NN: "1 res0_c 1 opd1_c", NT: "1 res0_c 1 opd1_w", TT: "1 opd1_w 1 res0_w"}
-#: The field with the length of the sums.
+#: For each function, the field with the number of terms per sum.
 DEPTHS = {NN: "opd1_c", NT: "opd1_w", TT: "opd1_w"}
 
 
@@ -326,7 +329,10 @@ def _each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride
 
 
 def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: bool = False) -> Instruction:
-    """Return the instruction of a product of matrices stored by rows. `constant` is the number, L or R, if any."""
+    """Return the instruction for a product of matrices stored by rows.
+
+    If a number replaces a factor, `constant` is L or R.
+    """
     rows = partial(Local, layout=layout.aligned, by_rows=True)
     left: Part = rows("L", "opd0", convolutions.SOURCE, Sizes(LEFTS[function]))
     right: Part = rows("R", "opd1", convolutions.WEIGHT, Sizes("1 opd1_c 1 opd1_w"))
@@ -335,9 +341,9 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
     if constant:
         number = NUMBER_LEFT if constant == "L" else Number("R", "opd1_addr", "opd1_const", convolutions.WEIGHT)
         factors = (number, right if constant == "L" else left, one_field("depth", DEPTHS[function]))
-    # the machine needs the size of R even if R is a number; this model derives the size from y
+    # The machine needs the size of R even if R is a number. The decoder of this model ignores the size.
     written: dict[str, Any] = {}
-    if constant == "R" and not (zeros and function == NT):  # else zero points give R's size
+    if constant == "R" and not (zeros and function == NT):  # zero points have R's size
         across = 0 if function == TT else 1
         written["opd1_w" if function == NN else "opd1_c"] = lambda command: command.results["y"].shape[across]
     parts: tuple[Part, ...] = (*factors, SharedOperand("acc", y, "res_add"))
@@ -357,11 +363,7 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
 
 
 def _has(constant: str, zeros: bool, command: Command) -> bool:
-    """Return whether an instruction of `_by_rows` can encode a command.
-
-    Exactly the factor `constant` must be a number ("": no factor). A table of zero points must be present exactly if
-    `zeros` is set.
-    """
+    """Return whether only the factor `constant` is a number, and the command has a table of zero points if `zeros`."""
     numbers = "".join(name for name in "LR" if isinstance(command.operands.get(name), Constant))
     return numbers == constant and ("zeros" in command.operands) == zeros
 
@@ -379,7 +381,7 @@ BY_ROWS = tuple(
 
 
 def _outer(meaning: Meaning) -> Meaning:
-    """Return a function that computes an operation on all pairs of elements of a (a row) and b (a column)."""
+    """Return a function that applies an operation to all pairs of an element of a and an element of b."""
 
     def all_pairs(v: Values) -> Array | Mapping[str, Array]:
         pairs = {"a": v["a"].reshape(-1, 1), "b": v["b"].reshape(1, -1)}
@@ -392,7 +394,7 @@ A = SpreadMatrix("a", "opd0", elementwise.X.type, lambda c: (1, _length(c)), "op
 B = SpreadMatrix("b", "opd1", elementwise.COMPARED.type, lambda c: (1, _columns(c)), "res0_w")
 CHOSEN = Type("res0_prec", 0)
 TRUE = Number("c", "opd2_addr", "", CHOSEN)
-#: The element-wise operations that also exist for pairs, with the same function numbers.
+#: The element-wise operations that also exist for pairs. Their function numbers are the same.
 PAIRED = (
     *(f"{kind}_{name}" for kind in ("fp", "int") for name in ("add", "sub", "mul")),
     *("max", "min", "and", "or", "xor", "greater", "equal", "less", "fp_div"),

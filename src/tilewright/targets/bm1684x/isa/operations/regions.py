@@ -1,8 +1,8 @@
-"""Pools and depthwise convolutions over regions of interest: each column of the result has a window of its own.
+"""Pools and depthwise convolutions over regions of interest: each column of the result has its own window.
 
-For each column of the result, `rois` (1, columns, 1, 4) has the column and row of the region's first element, then the
-column and row of its last element (u16; measured). The window begins at the first element. Elements of the window below
-or to the right of the last element have the value `pad`.
+Each column of the result has a region of x. `rois` (1, columns, 1, 4), u16, gives the region as four numbers: the
+column and the row of its first element, then the column and the row of its last element (measured). The window begins
+at the first element. Elements of the window below or to the right of the last element have the value `pad`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tilewright.targets.bm1684x.values.window import Window
 
 
 def _chosen(v: Values) -> tuple[Array, Array, Array]:
-    """Return the elements of x that the windows read: rows, columns, and a mask of the elements in their region.
+    """Return the rows and the columns of x that the windows read, and a mask of the elements inside the regions.
 
-    Each column of the result has a window. The shapes are (windows, kh, 1), (windows, 1, kw) and (windows, kh, kw).
+    The three shapes are (windows, kh, 1), (windows, 1, kw) and (windows, kh, kw).
 
     Raises MachineError if an element inside of a region is outside of x.
     """
@@ -49,7 +49,7 @@ def _chosen(v: Values) -> tuple[Array, Array, Array]:
     rows = (top[:, None] + np.arange(kh))[:, :, None]
     columns = (left[:, None] + np.arange(kw))[:, None, :]
     inside = (rows <= bottom[:, None, None]) & (columns <= right[:, None, None])
-    # Only elements inside of a region are read, so only they must be elements of x.
+    # Only elements inside of a region are read, so only these elements must lie inside x.
     bad = inside & ((rows >= height) | (columns >= width))
     if bad.any():
         number = int(np.argmax(bad.any((1, 2))))
@@ -61,7 +61,7 @@ def _chosen(v: Values) -> tuple[Array, Array, Array]:
 
 def _taps(v: Values) -> Array:
     rows, columns, inside = _chosen(v)
-    # elements outside of a region are read from (0, 0), and then replaced
+    # Positions outside of a region read element (0, 0), and are then replaced by `pad`.
     elements = v["x"][:, :, np.where(inside, rows, 0), np.where(inside, columns, 0)]
     return np.where(inside, elements, v["pad"]).transpose(0, 1, 3, 4, 2)[:, :, :, :, None]
 
@@ -80,12 +80,12 @@ def maximum(v: Values) -> Array:
 
 
 def float_average(v: Values) -> Array:
-    """Return the sum of each window's elements, after a multiplication of each element by `scale`."""
+    """Multiply each element by `scale`, and return the sum of each window."""
     return conv.float_depthwise(_taps(v), v["scale"], v.types["x"], [])
 
 
 def integer_sum(name: str, v: Values) -> Array:
-    """Return the sum of products of each window with the operand `name`: weights per channel, or one number."""
+    """Return, for each window, the sum of its elements times the operand `name`: weights per channel, or one number."""
     shape = (v["x"].shape[1], *v.attribute("window").kernel)
     weights = v[name].reshape(shape) if v[name].ndim else np.broadcast_to(v[name], shape)
     return wrap(conv.integer_depthwise(_taps(v), weights), v.types["y"])

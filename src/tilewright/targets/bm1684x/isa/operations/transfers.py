@@ -1,6 +1,6 @@
 """Moves, which copy bits: transposes and broadcasts of the compute engine, and transfers of the DMA engine.
 
-Meaning, and encoding in the format TRANS&BC and in those of the DMA engine.
+The module defines their meaning, and their encoding in the format TRANS&BC and in the DMA engine's formats.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ OF_RESULT = Type("res0_prec")
 
 @dataclass(frozen=True)
 class StaticRow:
-    """How the operand x of static_bcast or static_distribute is encoded: one row of static memory.
+    """The encoding of the operand x of static_bcast and static_distribute: one row of static memory.
 
-    The field `length` has the number of elements.
+    The field `length` gives the number of elements.
     """
 
     length: str = "res0_w"
@@ -76,7 +76,7 @@ class StaticRow:
     type = OF_RESULT
 
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
-        """Return {"x": the row}. Raises ProgramError if its address is not in static memory."""
+        """Return the row as the operand x. Raises ProgramError if the row's address is not in static memory."""
         address = encoded["opd0_addr"]
         if not STATIC_BASE <= address < STATIC_BASE + config.static_bytes:
             raise ProgramError(str(encoded), f"its source {address:#x} is not in static memory")
@@ -91,7 +91,10 @@ def _size(axis: int, command: Command) -> int:
 
 
 def _transposing(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
-    """Return the instruction of a transpose or broadcast. `sizes` are the source's sizes, as fields of the result."""
+    """Return the instruction of a transpose or broadcast.
+
+    `sizes` names the fields of the result with the source's sizes.
+    """
     x = Local("x", "opd0", OF_RESULT, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
     y = Local("y", "res0", OF_RESULT, layout=y_layout)
     return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
@@ -100,7 +103,7 @@ def _transposing(function: int, operation: str, sizes: str, y_layout: Layout | N
 TRANSPOSES = (
     _transposing(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
     _transposing(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
-    # comes before function 2, which allows any number of channels; here one channel is sent to all lanes
+    # Function 3 sends a single channel to all lanes. It comes first, because function 2 allows any number of channels.
     _transposing(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
     _transposing(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction(
@@ -118,7 +121,10 @@ TRANSPOSES = (
 
 
 def mask_select(v: Values) -> dict[str, Array]:
-    """Return y, the elements of x with a nonzero mask, in NCHW order, and their count. The rest of y is not written."""
+    """Return the elements of x with a nonzero mask in NCHW order (y), and their number.
+
+    The rest of y is not written.
+    """
     kept = v["x"][v["mask"] != 0]
     return {"y": kept, "count": np.array([kept.size])}
 
@@ -129,14 +135,14 @@ def selected(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def nonzero(v: Values) -> dict[str, Array]:
-    """Return y, the positions of nonzero elements of x (u32, in NCHW order, counted from `base`), and their count."""
+    """Return the positions of nonzero elements of x (y: u32, in NCHW order, counted from `base`), and their number."""
     at = np.flatnonzero(v["x"]) + v.attribute("base")
     return {"y": at.astype(np.uint32), "count": np.array([at.size])}
 
 
 same_type = rules.same_type("x", "y")
 moves = partial(define, DMA, flow=Flow.MOVE, arithmetic=())
-for name, places in (("dma_copy", (rules.short_steps,)), ("dma_linear", None)):  # both in NCHW order
+for name, places in (("dma_copy", (rules.short_steps,)), ("dma_linear", None)):  # both read and write in NCHW order
     moves(name, "x", lambda v: v["x"].reshape(v.shapes["y"]), same_type, places=places)
 moves("dma_broadcast", "x", broadcast, same_type, places=(rules.within_lanes, rules.packed_rows))
 moves("dma_linear_bcast", "x", broadcast, same_type, places=(rules.within_lanes,))
@@ -154,7 +160,7 @@ scatters: Mapping[str, Any] = {
     "touches": partial(gathers.scattered, gathers.TRANSFERRED),
 }
 define(DMA, "dma_h_scatter", "x index y_before", partial(gathers.scatter, gathers.TRANSFERRED), same_type, **scatters)
-#: Operations for which the operands' values decide the number of written elements.
+#: For selections, the operands' values decide the number of written elements.
 selects: Mapping[str, Any] = {"outputs": "y count", "by_data": True}
 masked: Mapping[str, Any] = {"deciding": ("mask",), "touches": selected, **selects}
 define(DMA, "dma_mask_select", "x mask", mask_select, same_type, rules.integers("mask"), **masked)
@@ -162,7 +168,7 @@ numbered = (rules.integers("x"), rules.of("y", U32))
 define(DMA, "dma_nonzero", "x", nonzero, *numbered, deciding=("x",), touches=gathers.first_ones, **selects)
 
 
-#: The types of transfers. Transfers copy bits, so the type is unsigned.
+#: The type of a transfer's operands. Transfers copy bits, so it is unsigned.
 BITS = Type("src_data_format")
 
 
@@ -185,18 +191,17 @@ def _place_fields(end: str, tensor: Tensor) -> Fields:
 
 
 def _address(encoded: EncodedCommand, end: str) -> int:
-    high = encoded[f"{end}_start_addr_h8"] & 0xFF  # the field of a mask has 32 bits
+    high = encoded[f"{end}_start_addr_h8"] & 0xFF  # for a mask, this field has 32 bits
     return high << 32 | encoded[f"{end}_start_addr_l32"]
 
 
 @dataclass(frozen=True)
 class TransferEnd:
-    """How a transfer's source, destination or index is encoded. Without strides, its layout is the default.
+    """The encoding of a transfer's source, destination or index.
 
-    The default layout depends on the memory. With `packed`, the stride along w is 1 and its field is ignored. With
-    `strided`, the command always has strides and the flag for strides is ignored. Without `sized`, only the address is
-    written; without `steps`, strides are not written. The operands of a selection have the order and number of the
-    source's elements.
+    Without strides, an operand has the default layout of its memory. With `packed`, the stride along w is 1, and its
+    field is ignored. With `strided`, the command always has strides, and the flag for strides is ignored. Without
+    `sized`, the encoder writes only the address. Without `steps`, the encoder writes no strides.
     """
 
     operand: str
@@ -217,8 +222,8 @@ class TransferEnd:
             return {
                 self.operand: Tensor(address, shape, stride._replace(w=1) if self.packed else stride, dtype, config)
             }
-        # The default in local memory is the layout of a DMA copy, which ignores the start lane (layouts/layout.py). The
-        # default in other memories has no gaps.
+        # In local memory, the default is the layout of a DMA copy, which ignores the start lane (layouts/layout.py). In
+        # other memories, the default has no gaps.
         if LOCAL_BASE <= address < LOCAL_BASE + config.local_bytes:
             lane = (address - LOCAL_BASE) // config.lane_bytes
             return {self.operand: Tensor(address, shape, layout.dma_default(shape, dtype, lane, config), dtype, config)}
@@ -233,13 +238,16 @@ class TransferEnd:
 
 
 def _keeps_shape(command: Command) -> bool:
-    """Return whether source and destination have the same shape. Other copies walk both in NCHW order."""
+    """Return whether source and destination have the same shape.
+
+    If not, a copy takes the elements of both in NCHW order.
+    """
     x, y = command["x"], command["y"]
     return isinstance(x, Constant) or (not isinstance(y, Constant) and x.shape == y.shape)
 
 
-#: The fields with the sizes of an end, in the order n, c, h, w. A transfer has sizes for both ends, but the machine
-#: reads the sizes of the source wherever they are sufficient.
+#: The fields with the sizes of a source or destination, in the order n, c, h, w. A transfer encodes the sizes of both,
+#: but the machine reads the sizes of the source wherever they are sufficient.
 SRC, DST = "src_nsize src_csize src_hsize src_wsize", "dst_nsize dst_csize dst_hsize dst_wsize"
 NC = "src_csize src_nsize src_hsize src_wsize"
 CW = "src_nsize src_wsize src_hsize src_csize"
@@ -254,8 +262,8 @@ FILL = Number("x", "constant_value", "fill_constant_en", BITS)
 def _tensor_moves() -> Iterator[Instruction]:
     """Yield the instructions of the formats DMA_tensor and DMA_cw_transpose, for constants and for tensors.
 
-    Functions 5 and 6 of DMA_tensor write four banks and are not modelled. DMA_cw_transpose has only one function, and
-    no field for a function number.
+    Functions 5 and 6 of DMA_tensor, which write four banks, are not modelled. DMA_cw_transpose has a single function,
+    and no field for a function number.
     """
     for name, chosen, operation, to, of in (
         ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 1}, "dma_copy", SRC, SRC),
@@ -270,7 +278,7 @@ def _tensor_moves() -> Iterator[Instruction]:
     ):
         packed = operation != "dma_copy"  # transposes and broadcasts ignore the stride along w
         x, y = TransferEnd("x", "src", Sizes(of), packed), TransferEnd("y", "dst", Sizes(to), packed)
-        # in any transfer, a constant may replace the source: the transfer then fills the destination with the constant
+        # In any of these transfers, a constant may replace the source. The constant then fills the destination.
         fills, copies = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
         yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
         takes = _keeps_shape if chosen.get("nchw_copy") else None
@@ -280,11 +288,11 @@ def _tensor_moves() -> Iterator[Instruction]:
 
 @dataclass(frozen=True)
 class MatrixEnd:
-    """How the source or destination of a DMA_matrix command is encoded.
+    """The encoding of the source or destination of a DMA_matrix command.
 
-    One end is a grid outside of local memory. The other end is a matrix in local memory, with columns spread over
-    lanes. With `transposed`, rows of the grid are columns of the matrix. In this format, the vendor's names of the
-    fields for low and high address bits are swapped.
+    One of the two is a grid outside of local memory, and the other is a matrix in local memory, with columns spread
+    over lanes. With `transposed`, the rows of the grid are the columns of the matrix. In this format, the vendor's
+    names of the fields for low and high address bits are swapped.
     """
 
     operand: str
@@ -293,7 +301,8 @@ class MatrixEnd:
     type = BITS
 
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
-        # The addresses show which end is in local memory. The command contains the sizes of the grid at the other end.
+        # The addresses tell whether the source or the destination is the local matrix. The command contains the sizes
+        # of the grid.
         from_lanes = LOCAL_BASE <= _matrix_address(encoded, "src") < LOCAL_BASE + config.local_bytes
         end, local, dram = self.end, *(("src", "dst") if from_lanes else ("dst", "src"))
         rows, columns = encoded[f"{dram}_hsize"], encoded[f"{dram}_wsize"]
@@ -335,7 +344,7 @@ LINE = Sizes("1 1 1 src_cstride")
 
 @dataclass(frozen=True)
 class LaneCopies:
-    """How the result of a copy to one address in each of several lanes is encoded."""
+    """The encoding of the result of a copy to several lanes, at the same offset in each lane."""
 
     operand = "y"
     type = BITS
