@@ -3,10 +3,10 @@
 A step is one or more instructions of one unit. Each step names the parts of memories that the step reads and writes. A
 part is a range of tiles that is loaded, computed or stored as a whole: a slot of plan.py.
 
-Some steps must follow a step of another unit. If no earlier token orders the two steps yet, the earlier step pushes a
-token and the later step pops this token. Token queues only join neighbouring units. If a unit lies between the two
-units, a step of that unit pops the token and pushes a new one for the next unit. A NOP does this if that unit has no
-suitable step. Tokens are popped in the order of their pushes. Every token is needed, and every token is popped.
+A step that depends on a step of another unit must run after it. Unless an earlier token already orders the two steps,
+the first step pushes a token and the second step pops the token. Token queues only join neighbouring units. To reach a
+more distant unit, a step of each unit in between pops the token and pushes a token to the next unit. If such a unit has
+no suitable step, it gets a NOP. A queue is first in, first out. No token is redundant, and each token is popped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POP_PREV = 1
 POP_NEXT = 2
 PUSH_PREV = 4
 PUSH_NEXT = 8
-#: Microseconds that _link takes for one step as Python. The number decides whether to compile _link.
+#: Microseconds that _link takes for one step in pure Python. The estimated total decides whether _link is compiled.
 STEP_US = 20
 
 
@@ -45,9 +45,9 @@ class Operands(NamedTuple):
 class LinkedStream:
     """A stream of n instructions with their dependency tokens.
 
-    `buffer`: the distinct instructions, without tokens. `unit`, `step` and `distinct` int64 [n]: for each instruction,
-    the numbers of its unit, of its step, and of the equal instruction in `buffer`. A NOP has the number of the step
-    that follows the NOP. `bits` [4, n]: the token bits, in the order of POP_BITS and PUSH_BITS.
+    `buffer`: the distinct instructions, without tokens. `unit`, `step`, `distinct` int64 [n]: each instruction's unit,
+    step and index in `buffer`. A NOP has the number of the step that follows the NOP. `bits` [4, n]: the token bits, in
+    the order of POP_BITS and PUSH_BITS.
     """
 
     buffer: InstructionBuffer
@@ -70,7 +70,7 @@ class LinkedStream:
 
 
 class StreamBuilder:
-    """Collects steps in stream order. A step is one or more instructions of one unit that use the same memory parts."""
+    """A recorder of steps in stream order; `build` turns the steps into an instruction stream with tokens."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -100,17 +100,17 @@ class StreamBuilder:
     def load(
         self, memory: Memory, base: int, address: int, shape: tuple[int, int], stride: int, slot: int, after: int
     ) -> None:
-        """Add a load of `shape` (rows, tiles per row) into part `slot`: DRAM tile `address` to `memory` tile `base`."""
+        """Add a LOAD of `shape` (rows, tiles per row): DRAM tile `address` to `memory` tile `base` in part `slot`."""
         row = self.distinct.transfer(Opcode.LOAD, memory, base, address, shape, stride, NO_PADS)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands((), (slot,)), after)
 
     def load_uops(self, memory: Memory, start: int, base: int, at: int, count: int) -> None:
-        """Add a load of `count` micro-ops, from DRAM micro-op `start + at` on, to micro-op `base` of `memory`."""
+        """Add a LOAD of `count` micro-ops, from DRAM micro-op `start + at` on, to micro-op `base` of `memory`."""
         row = self.distinct.load_uops(memory, base, start + at, count)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands())
 
     def store(self, base: int, address: int, shape: tuple[int, int], stride: int, parts: tuple[int, ...]) -> int:
-        """Add a store of `shape` (rows, tiles per row) from tile `base`, in `parts`; return the step's number."""
+        """Add a STORE of `shape` (rows, tiles per row) from tile `base` in `parts`; return its number."""
         row = self.distinct.transfer(Opcode.STORE, Memory.OUT, base, address, shape, stride)
         return self.step(self.line.store, (row,), Operands(parts, ()))
 
@@ -141,7 +141,7 @@ class StreamBuilder:
         index, _ = numbers(first[which], size[which])
         ends_at = np.cumsum(size[which])
         distinct = np.array(self._rows + self._nops, np.int64)[index]
-        # A NOP belongs to the step that follows the NOP. Step numbers ascend, so the minimum from the end is that step.
+        # A NOP belongs to the next step. Step numbers ascend, so a running minimum from the end finds the next step.
         following = np.minimum.accumulate(np.where(tokens.step == NOBODY, len(unit), tokens.step)[::-1])[::-1]
         # The first instruction of a step pops the step's tokens; the last instruction pushes them.
         bits = np.zeros((len(POP_BITS) + len(PUSH_BITS), len(index)), np.int64)
@@ -164,9 +164,9 @@ class _Links(NamedTuple):
     """The arrays on which `_link` works. A row is a step or a NOP of the stream; rows are in stream order.
 
     `tokens`: the rows. `rows` [1]: the number of rows so far. `clock` [m, units] is the vector clock of each row: the
-    last row of each unit that has certainly ended when the row starts. `now` [units, units]: the clock of the next row
-    of each unit. `wants` [units]: the last row of each unit that the next row must follow, or NOBODY. `carried`
-    [units]: the same for the step that is being added.
+    last row of each unit that has certainly ended when the row starts. `now` [units, units]: for each unit, the vector
+    clock of the unit's next row. `wants` [units]: for each unit, the last row that the next row must follow, or NOBODY.
+    `carried` [units]: `wants` of the current step, kept apart because NOPs for the step overwrite `wants`.
     """
 
     tokens: Tokens
@@ -183,7 +183,7 @@ def _linked(unit: Array, needs: Array) -> Tokens:
     `needs[i]` has an entry for each unit: the number of the step to follow, or NOBODY.
     """
     units = needs.shape[1]
-    room = len(unit) * max(1, units - 1)  # a step, and at most one NOP per unit that is not its own or its neighbour
+    room = len(unit) * max(1, units - 1)  # a step, and at most units - 2 NOPs for it
     tokens = Tokens(np.full(room, NOBODY), np.zeros(room, np.int64), np.zeros(room, np.int64))
     clock, now, wants, carried = (np.full(shape, NOBODY) for shape in ((room, units), (units, units), units, units))
     state = _Links(tokens, np.zeros(1, np.int64), clock, now, wants, carried)
@@ -193,21 +193,21 @@ def _linked(unit: Array, needs: Array) -> Tokens:
 
 @compiled
 def _link(state: _Links, unit: Array, needs: Array, row: Array) -> None:
-    """Add all steps to `state`, with the NOPs that the steps need. Set `row[i]` to the row of step i. See `_linked`."""
+    """Append all steps and their NOPs to `state` (see `_linked`). `row[i]` receives the row of step i."""
     units = needs.shape[1]
     carried = state.carried
     for step in range(unit.shape[0]):
         u = unit[step]
         carried[:] = NOBODY
-        # The most distant units come first. A token from a distant unit passes through the units in between, so the
-        # step also follows their rows that carry the token.
+        # Distant units come first: the units in between pass their tokens on, so the step must also follow the rows
+        # that do so.
         for distance in range(units - 1, 0, -1):
             for source in (u - distance, u + distance):
                 if source < 0 or source >= units:
                     continue
                 need = needs[step, source]
                 want = max(carried[source], row[need] if need != NOBODY else NOBODY)
-                # `now` has the rows that have ended for certain. Only a later row needs a new token.
+                # All rows up to `now` have certainly ended. Only a later row needs a new token.
                 if distance > 1 and want > state.now[u, source]:
                     between = source + 1 if u > source else source - 1
                     carried[between] = max(carried[between], _carrier(state, between, source, want))
@@ -221,7 +221,7 @@ def _link(state: _Links, unit: Array, needs: Array, row: Array) -> None:
 def _carrier(state: _Links, unit: int, neighbour: int, need: int) -> int:
     """Return the first row of `unit` that follows row `need` of its `neighbour`; add a NOP if there is no such row."""
     carrier = NOBODY
-    # The search goes backwards. Clocks only grow: if a row does not follow `need`, no earlier row follows `need`.
+    # Search backwards. Clocks only grow: if a row does not follow `need`, its predecessors do not follow it either.
     for row in range(state.rows[0] - 1, need, -1):
         if state.tokens.unit[row] == unit:
             if state.clock[row, neighbour] < need:
@@ -244,12 +244,11 @@ def _put(state: _Links, unit: int, step: int) -> int:
     for neighbour in (unit - 1, unit + 1):
         if neighbour < 0 or neighbour >= units or state.wants[neighbour] <= now[unit, neighbour]:
             continue
-        before = state.wants[
-            neighbour
-        ]  # no later row of the neighbour has pushed to this unit, so tokens stay in order
+        # No later row of the neighbour has pushed to this unit, so tokens stay in order.
+        before = state.wants[neighbour]
         tokens.bits[before] |= PUSH_NEXT if unit > neighbour else PUSH_PREV
         tokens.bits[row] |= POP_PREV if neighbour < unit else POP_NEXT
-        # All rows that have ended before the row that pushes the token have ended before this row too.
+        # The popped token proves that all rows in the clock of `before` have ended, too.
         for source in range(units):
             now[unit, source] = max(now[unit, source], state.clock[before, source])
     now[unit, unit] = row

@@ -59,8 +59,8 @@ class Member:
 class ChainNode(NamedTuple):
     """A node of a launch. The members with the indices `members` write the node's result to DRAM, one after the other.
 
-    `stored`: whether the result is in DRAM; for a member of several nodes, only the last node's result is. `view`: the
-    layout of the result if the node needs no instructions, because the members write the result anyway.
+    `stored`: whether the result is written to DRAM (a member of several nodes only writes the last node's result).
+    `view`: the layout of the result if the node needs no instructions, because the members write the result anyway.
     """
 
     site: Site
@@ -91,13 +91,12 @@ class Chain:
         self.members.append(Member(sites, lowered, plan, names, reads, fixed))
         self.nodes += [ChainNode(site, index, stored=site is sites[-1]) for site in sites]
         self.segments.append(index)
-        if lowered.layer.outputs_codes and not isinstance(
-            sites[0].node.op, MatMul
-        ):  # its matrices are in tiles of their own
+        # Each matrix of a MatMul begins at a whole tile, so no later layer of the launch can read the result.
+        if lowered.layer.outputs_codes and not isinstance(sites[0].node.op, MatMul):
             self.results[result.name] = index, result_layout(lowered.layer, result, self.config.batch)
 
     def leads(self, node: ChainNode) -> bool:
-        """Return whether a node is the first node of a member. The instructions of the member belong to this node."""
+        """Return whether a node is the first node of a member, and so has the member's instructions."""
         return node.view is None and node.site is self.members[node.members[0]].sites[0]
 
     def stores_first(self) -> Chain:
@@ -176,7 +175,7 @@ def _input_layout(layer: Layer, site: Site, batch: int) -> Layout:
     """Return the layout in which a layer reads its input.
 
     Only the host can lay out im2col patches, and rows padded with zeros. A layer may rely on zeros after the last pixel
-    in the last tile of a row. Other layers write other values to these places.
+    in the last tile of a row. The host writes these zeros, other layers do not.
     """
     op = site.node.op
     x = site.input(0)
@@ -237,7 +236,7 @@ def _plans(sites: tuple[Site, ...], forms: tuple[Lowered, ...], context: Context
 
 
 def chains_layers(config: Config, rounding: Rounding) -> bool:
-    """Return whether layers share launches. If not, the host requantises almost every layer.
+    """Return whether layers can share a launch. They cannot if the host requantises almost every layer.
 
     Channels that are proven constant are left out only if the host lays out each layer's data.
     """
@@ -274,7 +273,7 @@ def chains(
         lowered = lower_fused(sites, context)
         joined = _extension(chain, sites, lowered, context) if chain.members else None
         layer = joined or plan_layer(sites, context, lowered)
-        # A layer that cannot follow the chain, and a host step, end the launch.
+        # A host step ends the launch, and so does a layer that cannot extend the chain.
         if joined is None and chain.members:
             yield chain if chained else chain.stores_first()
             chain = Chain(config)
@@ -289,10 +288,10 @@ def chains(
 def _extension(
     chain: Chain, sites: tuple[Site, ...], lowered: Lowered | str, context: Context
 ) -> tuple[Lowered, Plan] | None:
-    """Return the layer and plan that make `nodes` the chain's next member, or None if this is not possible.
+    """Return the layer and plan with which the nodes `sites` extend the chain, or None if the chain cannot be extended.
 
-    The search for a plan is slow, so the layout of the layer `lowered` is checked first. The search may choose another
-    form, so the layout is checked again after the search.
+    The search for a plan is slow, so the layout of `lowered` is checked before. The layout is checked again after the
+    search, because the search may choose another form.
     """
     # If the best layout does not match, the nodes are lowered with one pixel in a tile, as other layers write them.
     for single in (False, True):
@@ -302,7 +301,7 @@ def _extension(
             layer = plan_layer(sites, lowering, form)
             if not isinstance(layer, str) and _follows(chain, sites, layer[0].layer, context):
                 return layer
-        if context.proven is not None:  # then the form does not matter
+        if context.proven is not None:  # the host lays out all data, so no other form helps
             return None
     return None
 

@@ -36,7 +36,7 @@ from tilewright.targets.vta.timing import DEFAULT
 TARGET = "vta"
 #: The smallest legal token_depth: a compiled program keeps up to this number of tokens in one queue.
 TOKENS = 2
-#: The reason why the host runs a node that would be a view in one launch with its neighbours.
+#: The reason why a node runs on the host although it would be a view if its neighbours shared a launch.
 MOVES = "moves data only; the layers beside it have launches of their own (small token_depth, or `alone` in a schedule)"
 #: Token queues of this depth never filled in thousands of random networks. With shorter queues, each launch is checked.
 AMPLE = 64
@@ -96,7 +96,7 @@ def _launches(chain: Chain, graph: Graph, timing: str, split: set[str]) -> list[
 def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Launch:
     """Compile a chain to one launch; tensors that only the chain's nodes read stay in the machine's DRAM.
 
-    `alone`: whether the chain is one layer of a longer chain that was split.
+    `alone`: whether the chain is one member of a longer chain, which was split into launches.
     """
     # A result is an output of the launch if another step of the program, or its user, reads it.
     inside = {node.site.node.name for node in chain.nodes}
@@ -149,9 +149,9 @@ def _arrays(chain: Chain, places: tuple[TensorPlaces, ...], code: Code) -> dict[
 def _code(
     stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str
 ) -> tuple[tuple[Stage, ...], Code]:
-    """Return the stages (layers of a chain) with their final plans, and the chain's code; equal chains share both.
+    """Return the stages (layers) of a chain with their final plans, and its code. Equal chains share the result.
 
-    Weights and zero points are data in DRAM, so the code does not depend on them.
+    The code does not depend on weights and zero points, which are data in DRAM.
     """
     try:
         stages, chain_draft = _arranged(stages, places, config, timing)
@@ -192,13 +192,13 @@ def _arranged(
 
 
 def _saved(best: TimedChain) -> dict[str, Any]:
-    """Return a tuned chain as a JSON value: whether each step is an item, the plans, and the order.
+    """Return a tuned chain as a JSON value: the mode `by_step` (see WorkList), the plans, and the order of the items.
 
-    The order is a list with the number of each item; a part of a load of weights is [number, first tile, tiles].
+    The order is a list of item numbers. A part of a split load of weights is [number, first tile, tiles].
     """
     items = best.work_list.items
     numbers = {(layer, id(item)): number for number, (layer, item) in enumerate(items)}
-    # A part of a split load of weights has no number of its own. The number of the whole load identifies the part.
+    # A part of a split load of weights has no number, so the number of the unsplit load is saved, with the tiles.
     whole = {
         (layer, item.slot, item.chunk): number
         for number, (layer, item) in enumerate(items)

@@ -20,7 +20,7 @@ from tilewright.graph.rounding import INT32_MAX, Requant, Rounding
 from tilewright.targets.vta.compiler.lowered import Bounds
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 
-#: `ReducedLayer.sums` by weight tensor and shape of `w`. They are cached, as a network is compiled for many machines.
+#: A cache of `ReducedLayer.sums`, by weight tensor and shape of `w`: a network is often compiled for many machines.
 _SUMS: WeakKeyDictionary[Tensor, dict[tuple[int, ...], tuple[int, int]]] = WeakKeyDictionary()
 #: The number of weights whose products are in memory at a time.
 TOGETHER = 1 << 18
@@ -30,10 +30,11 @@ class ReducedLayer(NamedTuple):
     """The part of a linear layer that the machine computes.
 
     `w` int32 (O', T, K'), `start` int64 (O'): weights of kept channels, and the first input channel of each output.
-    `inputs`, `outputs` int64: the kept channels; None if all channels are kept. `per_tap` int64 (O, T): the kept sums
-    minus the centred sums, for each tap inside the image. `fixed` int64 (O): the centred sums of constant outputs,
-    which the machine does not compute; `constant` bool (O) marks them. `low`, `high` int64 [K']: the range of the codes
-    that the machine holds. `whole`: the weight tensor if all weights are kept and codes can have any value.
+    `inputs`, `outputs` int64: the kept channels; None if all channels are kept. `per_tap` int64 (O, T): for each tap
+    inside the image, the machine's sum minus the sum of centred codes. `fixed` int64 (O): the centred sums of constant
+    outputs, which the machine does not compute; `constant` bool (O) marks them. `low`, `high` int64 [K']: the range of
+    the codes that the machine holds. `whole`: the weight tensor, if no channel is left out and codes can have any
+    value.
     """
 
     w: Array
@@ -57,7 +58,7 @@ class ReducedLayer(NamedTuple):
         return cached[self.w.shape]
 
     def corrected(self, correction: Array) -> Array:
-        """Return the correction of all sums, int32 [row class, column class, O]; constant outputs get `fixed`."""
+        """Return the correction of all sums, int32 [row class, column class, O]; -fixed for constant outputs."""
         return np.where(self.constant, -self.fixed, correction).astype(np.int32)
 
 
@@ -90,7 +91,7 @@ def codes_of(tensor: Tensor, proven: Mapping[str, Bounds]) -> Bounds:
 def sums_of(w: Array, start: Array, low: Array, high: Array, padded: bool) -> tuple[Array, Array]:
     """Return the lowest and highest sum of each output, int64 (O), for weights (O, T, K) and values in `low`..`high`.
 
-    Output o reads K channels of `low` and `high` from `start[o]` on. `padded`: taps outside the image exist, and add 0.
+    Output o reads the K channels from `start[o]` on. `padded`: whether a tap may lie outside the image, and so add 0.
     """
     least, most = np.zeros((2, len(w)), np.int64)
     step = max(1, TOGETHER // max(1, w.shape[1] * w.shape[2]))
@@ -163,7 +164,7 @@ def centred_sums(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds
 
 
 def reduce_layer(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds] | None) -> ReducedLayer:
-    """Return the part of a layer with weights w (O, T, K) that the machine computes; `known`: see `ranges`.
+    """Return the part of a layer with weights w (O, T, K) that the machine computes. `proven`: the result of `ranges`.
 
     Output channel o reads K input channels from `start[o]` on. At least one input and one output are kept.
     """

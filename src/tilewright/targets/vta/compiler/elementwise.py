@@ -1,10 +1,10 @@
 """Lower elementwise additions and rescaling to layers whose identity weights copy codes into the accumulators.
 
-The float ALU's constants (factors and biases) are found by trial and proven on all codes. onnxruntime adds two tensors
-with fused multiply-adds; the ALU operation REQ multiplies one accumulator. Both round the sum of a constant and two
-multiples of codes, but their rounding errors differ. So the results can only differ near a tie. Constants are used only
-if they are right for all 65,536 pairs of codes (for one operand: all 256 codes). If no constants are right, the host
-runs the operator.
+The constants of the float ALU (factors and biases) are found by trial, then proven on all codes. onnxruntime adds two
+tensors with fused multiply-adds, but the ALU operation REQ multiplies a single accumulator. Both compute and round the
+sum of a constant and two multiples of codes. Their rounding errors differ, so the results can only differ near a tie.
+Constants are accepted only if all 65,536 pairs of codes (for one operand: all 256 codes) give the right result. If the
+search finds no such constants, the host runs the operator.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tilewright.targets.vta.launch.layouts import CODE_DTYPES, given_back, held_
 
 #: Bits of the sum of both operands. The operands are first scaled by the largest power of two for which the sum fits.
 BITS = 30
-#: Number of constants to try per power of two, of powers of two (from the largest down), and of tries with fixed
-#: factors.
+#: The number of tries per power of two, the number of powers of two (from the largest down), and the first tries, in
+#: which the rounded factors are not varied.
 TRIES = 1000
 EXPONENTS = 3
 FIRST = 50
-#: A trial tests only results whose distance from a tie, in output codes, is below this. The proof tests all results.
+#: A trial only tests results that are closer to a tie than this, in output codes. The proof tests all results.
 NEAR = 2.0**-10
 #: For one operand: the number of float32 neighbours of the factor to try in each direction.
 NEIGHBOURS = 8
@@ -145,7 +145,7 @@ def _results(
     held: tuple[Array, ...],
     rounding: Rounding,
 ) -> Array:
-    """Return the reference results of `op` for the codes `held`. Codes and results are int8, as in the machine."""
+    """Return the reference results of `op` for the operands' codes `held`. All codes are int8, as on the machine."""
     shapes = [values.shape for values in held]
     tensors = [replace(tensor, shape=shape, data=None) for tensor, shape in zip(operands, shapes, strict=True)]
     result = replace(out, shape=np.broadcast_shapes(*shapes), data=None)

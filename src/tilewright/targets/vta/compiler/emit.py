@@ -126,7 +126,7 @@ def draft(
     """
     builder = StreamBuilder(config)
     runs = _RunEmitter(builder, order.regions, costs)
-    # All micro-op lists are collected first. Their number decides the cache policy and the size of a DRAM segment.
+    # Collect all micro-op lists first: their total size decides the cache policy and the size of the segment `uop`.
     computes = [runs.of(layer, item) if isinstance(item, RunSteps) else None for layer, item in order.items]
     sizes: dict[str, int] = {}
     for stage, tensors in zip(stages, places, strict=True):
@@ -182,7 +182,7 @@ def _sizes(plan: Plan, places: TensorPlaces, config: Config) -> dict[str, int]:
 
 
 class _TransferEmitter:
-    """Adds the loads and stores of one layer to a stream."""
+    """An emitter of the loads and stores of one layer."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class _TransferEmitter:
             address = first + part.offset
             shape = (part.rows, part.length)
             step = self.builder.store(at + part.at, address, shape, part.stride, parts)
-            if item.plane == 0:  # other layers on the machine read only results of one byte plane
+            if item.plane == 0:  # later layers on the machine only read results with one byte plane
                 self.stored[segment][begin + covered(part)] = step
 
 
@@ -255,7 +255,7 @@ class _PlacedRun:
 
 
 class _RunEmitter:
-    """Adds GEMM and ALU instructions to a stream, with the loads of their micro-op lists to the on-chip cache."""
+    """An emitter of GEMM and ALU instructions, and of the loads of their micro-op lists to the on-chip cache."""
 
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder = builder
@@ -301,7 +301,7 @@ class _RunEmitter:
         return _PlacedRun(self._line.gemm if gemm else self._line.alu, memory, operands, chosen, numbers)
 
     def open(self, start: int) -> None:
-        """Create the micro-op caches, empty, once all steps are added. Lists lie in DRAM from micro-op `start` on."""
+        """Create empty micro-op caches after all steps were added. `start`: the DRAM index of the first micro-op."""
         self._all = tuple(self.steps)
         for memory, lists in self.lists.items():
             load = partial(self._builder.load_uops, memory, start)
@@ -312,9 +312,8 @@ class _RunEmitter:
     def _ahead(self, memory: Memory, offsets: Sequence[int], index: int, depth: int) -> int:
         """Return the index after the last micro-op list to fetch (see instructions.ahead).
 
-        Layers share lists. The lists that follow a missing list may belong to layers that have finished. A fetch of
-        such lists would evict lists in use. So the fetch ends with the last list that this layer or the next layer
-        uses.
+        Layers share lists, so the lists after a missing list may only belong to finished layers. A fetch of such lists
+        would evict lists in use. The fetch therefore ends with the last list that this layer or the next layer uses.
         """
         last = ahead(offsets, index, depth)
         if offsets[-1] > depth:
@@ -383,7 +382,7 @@ def _slot(memory: Memory, region: SlotRegion, slot: int) -> tuple[Memory, int, i
 
 
 def _micro_ops(step: Step, item: RunSteps, where: Regions, inside: bool) -> bytes:
-    """Return the micro-ops of a step on an item's slots: the bytes of int64 [3, m], the dst, src and wgt tiles."""
+    """Return the micro-ops of a step on an item's slots, as bytes of int64 [3, m]: dst, src and wgt tiles."""
     acc = where.acc.at(item.acc)
     if step.op is None:
         return _listed(step.kernel, acc, where.inp.at(max(item.inp, 0)), where.wgt.at(max(item.wgt, 0)))

@@ -1,13 +1,13 @@
 """The epilogue of a group of outputs (see plan.py): ALU instructions that pool and requantise sums, or add tensors.
 
 The parameters of a channel tile are consecutive: one bias tile per class (see layer.Requantisation), then three tiles
-of factors. If the ALU has the operation REQ, the factors are multipliers, scaling and bounds. If not, the factors are
+of factors. The factors of the operation REQ are multipliers, scaling and bounds. The factors of an ALU without REQ are
 multipliers, left shifts (negated) and right shifts.
 
 Requantisation is monotonic, so the largest sum has the largest code. A maximum pool therefore compares sums, in the
-blocks of kernels.Blocks. Comparisons run in place, of rows first and of columns second. The first block receives the
-results. Blocks of the other row phases do not change. The next group below reads the shared rows from these blocks
-instead of computing them.
+blocks of kernels.Blocks. Comparisons run in place: first of rows, then of columns. The first block receives the
+results. The blocks of the other row phases do not change, and the next group below reads shared rows from these blocks
+instead of computing the rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Patch(NamedTuple):
 
 
 class Box(NamedTuple):
-    """The tiles of a group in a slot, from tile `first` on: `outs` channel tiles of `pixels` tiles, `width` a row."""
+    """A box of a slot, from tile `first` on: `outs` channel tiles, each of `pixels` tiles in rows of `width` tiles."""
 
     outs: int
     pixels: int
@@ -73,10 +73,7 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
 
 
 def start_steps(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the ALU steps that write the first values of a group's accumulators (see joint.py).
-
-    The result is empty if GEMM clears the accumulators.
-    """
+    """Return the ALU steps that start a group's accumulators (see joint.py), or () if GEMM clears the accumulators."""
     requantisation = layer.requantisation
     if requantisation is None or requantisation.start == "zero":
         return ()
@@ -132,7 +129,8 @@ def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
 def _add(key: RequantisationKey, tiles: int) -> tuple[Step, ...]:
     """Return the ALU steps that rescale two operands, add them, and rescale the sum.
 
-    Each of the three rescalings has its own parameters, in this order. The slot has the first operand, then the second.
+    The parameters of the three rescalings follow each other in this order. In the slot, the second operand follows the
+    first.
     """
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
@@ -160,8 +158,8 @@ def _requantise(
         biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in added)
         return (*biases, *_shifted(key, box.outs * box.pixels, rounds=False))
     whole = Patch(0, box.pixels // box.width, 0, box.width, 0)
-    # The factors are tiles of multipliers, left shifts (negated, as RSHR by a negative amount shifts left), right
-    # shifts.
+    # The factors are three tiles: multipliers, left shifts, right shifts. Left shifts are negated, as RSHR by a
+    # negative amount shifts left.
     return (
         *(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches),
         *([tensor(AluOp.RSHR, whole, factors + 1)] if left else []),
@@ -176,7 +174,7 @@ def _requantise(
 
 
 def _tensor(op: AluOp, patch: Patch, source: int, key: RequantisationKey, box: Box, factors: int) -> Step:
-    """Return the step that applies `op` to a patch. The operand is parameter tile `source` of each channel tile."""
+    """Return the step that applies `op` to a patch, with parameter tile `source` of each channel tile as operand."""
     dst, inner = _tiles(patch, box.width)
     ones = np.ones_like(dst)
     channels = Dim(box.outs, box.pixels, key.tiles) if box.outs > 1 else SINGLE
@@ -186,7 +184,7 @@ def _tensor(op: AluOp, patch: Patch, source: int, key: RequantisationKey, box: B
 
 @lru_cache(maxsize=1024)
 def _biased(key: RequantisationKey, parts: tuple[tuple[Patch, Box], ...]) -> tuple[Step, ...]:
-    """Return the ALU steps that set patches to their biases, by a minimum. No bias is above the old value."""
+    """Return the ALU steps that set patches to their biases, by a minimum with older, larger values."""
     return tuple(_tensor(AluOp.MIN, patch, patch.bias, key, box, key.biases) for patch, box in parts)
 
 
@@ -198,7 +196,7 @@ def clip_to_floor(tiles: int) -> Step:
 
 @lru_cache(maxsize=1024)
 def _shifted(key: RequantisationKey, tiles: int, rounds: bool) -> tuple[Step, ...]:
-    """Return the ALU steps that shift `tiles` tiles right and clamp the results; `rounds`: add the half first."""
+    """Return the ALU steps that shift `tiles` tiles right and clamp them; if `rounds`, ties are rounded up."""
     assert key.immediates
     bits = key.immediates.shift or 0
     low = key.immediates.low
@@ -235,7 +233,7 @@ def split_shift(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], 
 def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
     """Return the tiles of a patch to list as micro-ops, and the loop that repeats the list for the other tiles.
 
-    The list has the tiles along the shorter side. For a patch without gaps, one loop is enough.
+    The tiles along the shorter side are listed. A patch without gaps needs only one loop.
     """
     rows, columns = patch.bottom - patch.top, patch.right - patch.left
     start = patch.top * width + patch.left
@@ -277,10 +275,10 @@ def _maxima(
 
 
 def _compared(axis: Pooled, extent: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Yield each tap of a pool, except the tap of the first phase, and the outputs whose windows have the tap.
+    """Yield (phase number, (low, high, first)) for each tap of a pool, except the tap of the first phase.
 
-    A tap is a pair: the number of the phase, and (low, high, first). Outputs low..high-1 have the tap. Sum `first` of
-    the phase is this tap of output `low`. A phase with `twice` has two taps.
+    The windows of outputs low..high-1 contain the tap. Sum `first` of the phase is the tap in the window of output
+    `low`. A phase with `twice` has two taps.
     """
     for number, phase in enumerate(axis.phases):
         for later in range(1 + phase.twice) if number else ():

@@ -16,7 +16,7 @@ from tilewright.targets.vta.passes import timed
 
 
 def explain(program: Program, timing: str) -> Stages:
-    """Return the machine's memories, then a stage for each step of a program; `timing`: the timing model for cycles."""
+    """Return a stage for the machine's memories, then a stage per step of a program. `timing`: a timing model."""
     config = Config.from_json(program.config)
     steps = by_step(program, lambda launch: Stage(f"{launch.name}: vta", _launch(launch, config, timing)))
     return [explain_walk.memory_map(config), *steps]
@@ -58,7 +58,7 @@ def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
     """Return lines with the cycles of a launch and of each node, under a timing model; [] without a timing.
 
     A node's line has the lower bound for the busiest resource of the node's instructions (timing/limits.py), and the
-    ratio cycles / bound. If no other order of these instructions takes fewer cycles, a line with the proof follows.
+    ratio cycles / bound. If no order of the same instructions can take fewer cycles, a line with the proof follows.
     """
     layers = image_of(launch).layer
     passes = timed(launch, config, timing)

@@ -22,15 +22,15 @@ from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.steps.moves import Move
 
-#: Maximum lines of a table, lines of a short table, and entries of a line. Above, the first few and the last are shown.
+#: Maximum lines of a table, lines of a short table, and entries of a line. A longer list is cut in the middle.
 LINES = 9
 SHORT = 4
 ENTRIES = 6
 OPERANDS = (Memory.INP, Memory.WGT, Memory.ACC)
-#: Stands for "no block".
+#: The number that means "no block".
 NOWHERE = -1
 
-#: (input, weight, bias or output), each a number from 1, or 0 for no block.
+#: The blocks of an entry: input, weight, bias or output. Blocks have numbers from 1; 0 means no block.
 Entry = tuple[int, int, int]
 
 
@@ -98,7 +98,7 @@ def memory_map(config: Config) -> Stage:
 def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) -> BlockWalk:
     """Return the block walk: find the LOAD or the STORE of each tile that a GEMM uses.
 
-    `steps`: all instructions in execution order. `mine` [n]: whether to report each instruction.
+    `steps`: all instructions in execution order. `mine` [n]: whether each instruction is included in the result.
     """
     moves = program.moves.as_list
     kernel = program.kernel.tolist()
@@ -114,7 +114,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
             origin[Memory(move.memory)][move.base : move.end] = _tiles(move, program.config, dram, pads=True)
         if kernel[step] < 0 or (item := program.kernels[kernel[step]]).is_alu:
             continue
-        if item.reset or not item.dst.size:  # cleared sums have no LOAD, so they get the block of the next STORE
+        if item.reset or not item.dst.size:  # no LOAD wrote the cleared sums: use their next STORE
             origin[Memory.ACC][item.written] = NOWHERE
             continue
         if not mine[step]:
@@ -136,7 +136,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """Return int64 [acc tiles, 2] for each GEMM, from each tile's next STORE: the tile's block, the first block."""
+    """Return, by GEMM, int64 [acc tiles, 2]: the block that each tile's next STORE writes, the STORE's first block."""
     moves = program.moves.as_list
     kernel = program.kernel.tolist()
     at = np.full((program.config.acc.depth, 2), NOWHERE)
@@ -152,7 +152,7 @@ def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, 
 
 
 def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:
-    """Return int64 [tiles, 2] for a transfer's on-chip tiles: the DRAM block, from 0, and the first block."""
+    """Return, for each on-chip tile, its DRAM block (from 0) and the transfer's first block: int64 [tiles, 2]."""
     size = config.dram_tile_bytes(Memory(move.memory))
     first = (move.address - _start(move, dram)) // size
     shape = (move.height, move.width) if pads else (move.rows, move.columns)
@@ -168,7 +168,7 @@ def _start(move: Move, dram: Dram) -> int:
 
 
 def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
-    """Return entries as lines. A line has consecutive entries that share an input block or a weight block.
+    """Group entries into lines. A line has consecutive entries that share an input block or a weight block.
 
     With `by_sum`, the entries of a line share the bias block or the output block instead. Equal consecutive entries are
     shown once, because several instructions can add to the same sum.
@@ -179,7 +179,7 @@ def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
         line = lines[-1] if lines else []
         if line and entry == line[-1]:
             continue
-        # The first two entries of a line decide whether it follows an input block or a weight block.
+        # The first two entries of a line decide whether its entries share an input block or a weight block.
         keys = (2,) if by_sum else (0, 1) if len(line) < 2 else (shared,)
         same = [key for key in keys if line and entry[key] == line[-1][key]]
         if same:

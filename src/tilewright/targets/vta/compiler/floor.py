@@ -102,7 +102,7 @@ def _least(site: Site, proven: dict[str, Bounds], readers: Sequence[Site], is_ou
     varies = _varies(x, proven) if x.shape[-1] == channels else np.ones(channels, np.bool_)
     computed = _varies(out, proven)
     reads = np.append(0, np.cumsum(varies))
-    pairs = int((reads[start + depth] - reads[start])[computed].sum())  # of an output channel and an input channel
+    pairs = int((reads[start + depth] - reads[start])[computed].sum())  # (output channel, input channel)
     if isinstance(op, DepthwiseConv2D):
         varies = np.isin(np.arange(len(varies)), start[computed]) & varies
     within = readers[0] if len(readers) == 1 and not is_output else None
@@ -113,7 +113,7 @@ def _least(site: Site, proven: dict[str, Bounds], readers: Sequence[Site], is_ou
         met = (rows := x.size // depth)
         taps = 1
         pixels = rows
-    # The number of taps that multiply one input code, each for another output. One micro-op may contain all of them.
+    # Several taps may multiply one input code, each for another output. One micro-op can do all these products.
     reuse = prod(-(-k * gcd(s, d) // s) for k, s, d in zip(window.kernel, window.stride, window.dilation, strict=True))
     lanes = min(prod(window.kernel) * depth, outputs * depth // channels * reuse)
     joined = within is not None and isinstance(within.node.op, Add | MaxPool2D)  # the sums may stay in the machine
@@ -127,7 +127,7 @@ def _varies(tensor: Tensor, proven: dict[str, Bounds]) -> Array:
 
 
 def _axis(site: Site, window: Window, axis: int, reader: Site | None) -> tuple[int, int, int]:
-    """Count, along an axis, the taps inside the image over all outputs, the distinct such taps, and the pixels read.
+    """Count (output, tap) pairs inside the image, taps that are ever inside, and pixels read, along an axis.
 
     If a maximum pool is the only reader, outputs that the pool does not read are not counted.
     """

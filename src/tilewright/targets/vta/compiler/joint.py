@@ -4,19 +4,20 @@ Two nodes are fused if the second node reads the sums of the first: a convolutio
 an addition. The tensor between the two nodes never reaches DRAM. So this tensor must not be a graph output, and only
 the second node may read it.
 
-Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. One ALU micro-op can do both:
+Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. One ALU micro-op per tile can do both,
+by a minimum with the bias:
 
-- The accumulators have results of an earlier group. These results were clipped, so they are not below FLOOR. If a tile
-  has no value above FLOOR, the ALU's minimum of accumulators and tile is the tile.
-- To make biases small enough, a constant K is subtracted from all biases. K is a multiple of 2^(shift + 8), so the low
-  byte of a shifted sum stays the same. K / 2^shift is subtracted from the bounds of the clip.
+- The accumulators have results of an earlier group. These results were clipped, so they are not below FLOOR. If no bias
+  is above FLOOR, the minimum is the bias.
+- To bring all biases down to FLOOR, a constant K is subtracted from them. K is a multiple of 2^(shift + 8), so the low
+  byte of a shifted sum stays the same. Also, K / 2^shift is subtracted from the bounds of the clip.
 
 Machines with four stages gain most, because their GEMM unit then only multiplies. Three cases differ:
 
 - The operation REQ adds the bias itself. The accumulators then start with FLOOR, and the bias is higher by -FLOOR.
-- The same is done if the ALU shifts a residual left, because it would shift a bias in the accumulators too.
-- A pool leaves sums that were not clipped. With four stages, where the ALU has time, it first shifts them right until
-  they are not below FLOOR.
+- The accumulators also start with FLOOR if the ALU shifts a residual left, because the shift would include a bias.
+- A pool leaves sums that were not clipped. With four stages, the ALU has time to shift these sums right first, until
+  none is below FLOOR.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN
 
 
 def fused_nodes(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
-    """Return the fused nodes: a mapping from each node's name to all nodes of the node's layer, in order.
+    """Return, by name of each fused node, all nodes of the node's layer in order.
 
-    `takes`: a function that decides whether the machine computes given nodes as one layer.
+    `takes` decides whether the machine can compute given nodes as one layer.
     """
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     inner = {name for name, count in readers.items() if count == 1} - set(graph.results)
@@ -126,10 +127,10 @@ def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowe
 
 
 def _started(lowered: Lowered, context: Context) -> Lowered:
-    """Return a layer whose accumulators the ALU starts (see the module), if this may take fewer cycles.
+    """Let the ALU start the accumulators of a layer (see the module), if this may take fewer cycles.
 
     With three stages, this always saves cycles of the unit that runs GEMM and ALU. With four stages, GEMM may have time
-    to clear the accumulators, and the ALU might only wait for stores. So the two lower bounds are compared.
+    to clear the accumulators, and the ALU may only wait for stores, so the lower bounds of both variants are compared.
     """
     config = context.config
     timing = context.timing
@@ -141,7 +142,7 @@ def _started(lowered: Lowered, context: Context) -> Lowered:
     biases = tiles[:, : requantisation.biases].astype(np.int64)
     left = layer.residual.left if layer.residual else 0
     if requantisation.immediates is None or left:
-        # With three stages, GEMM and ALU both clear a tile in one cycle.
+        # With three stages this saves nothing: GEMM clears a tile in one cycle, as the ALU does.
         moved = (biases - (FLOOR << left), replace(requantisation, start="constant")) if config.stages == 4 else None
     else:
         moved = _moved(biases, requantisation)
@@ -178,7 +179,7 @@ def _stay_inside(layer: Layer, biases: Array, config: Config) -> bool:
 
     In this case no sum overflows, and a 32-bit sum shifted right by LARGEST_SHIFT is not below FLOOR.
     """
-    # The maximum that products can add, and a residual that is shifted left with its start.
+    # The largest sum of products, plus a residual that is shifted left together with the start value.
     most = layer.taps * layer.depth * config.block * CODE_MIN * CODE_MIN
     if layer.residual and layer.residual.after is None:
         most += -(FLOOR + (CODE_MIN << layer.residual.weight)) << layer.residual.left
@@ -204,9 +205,9 @@ def with_residual(product: Site, add: Site) -> Site:
 def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
     """Return whether rounding once keeps the codes of a product and an addition, in rounding mode `pow2`.
 
-    There are two conditions. First, the addition must not round: its operands and result must have one scale. Second,
-    saturation of the product must not change the result. If the residual and the result cannot be negative, the clip of
-    the addition gives the same code. `makers`: the sites of earlier nodes, by output.
+    There are two conditions. First, the addition must not round, so its operands and result must have one scale.
+    Second, saturation of the product must not change the result. This holds if neither the residual nor the result can
+    be negative: then the clip of the addition gives the same code. `makers`: the earlier nodes, by output name.
     """
     op = product.node.op
     y = product.output

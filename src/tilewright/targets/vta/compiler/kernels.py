@@ -2,8 +2,8 @@
 
 An instruction is a list of micro-ops inside two loops. For a rectangle of outputs with the same valid taps, the sums
 are a nest of affine loops over taps, input channels, rows, columns and output channels. These loops are called
-dimensions. Two dimensions become the loops of the instruction. Some may become separate instructions. All other
-dimensions are listed as micro-ops.
+dimensions. Two dimensions become the loops of the instruction. Other dimensions are listed as micro-ops, or unrolled
+into separate instructions.
 
 A maximum pool with strides (s, t) divides the rows of sums into s phases (every s-th row), and the columns into t
 phases (see layer.Phase). The sums of a group lie in its accumulator slot as one block for each pair of phases: [channel
@@ -27,9 +27,9 @@ from tilewright.graph.ops import Window
 from tilewright.targets.vta.compiler.layer import Layer, Phase, Span
 from tilewright.targets.vta.isa.alu import WRITE_BACK, AluOp
 
-#: Assumed extra cycles of an instruction, added to its micro-ops to compare alternatives; HLS takes 1.
+#: Extra cycles per instruction that are assumed to compare alternatives. Upstream's HLS design takes 1 cycle.
 OVERHEAD = 3
-#: Assumed cycles to load a listed micro-op. A load takes half a cycle, but lists are reused.
+#: Assumed cycles to load a listed micro-op. One load takes half a cycle, but serves several instructions.
 LISTED = 0.2
 
 
@@ -62,7 +62,7 @@ class RelativeKernel:
     wgt: Array
     outer: Dim
     inner: Dim
-    joined: int = 0  # micro-ops of all instructions that this instruction replaces in timing, or 0 (see Costs.joined)
+    joined: int = 0  # in timing only: the micro-ops of all replaced instructions (see Costs.joined)
 
     @cached_property
     def micro_ops(self) -> int:
@@ -70,7 +70,7 @@ class RelativeKernel:
 
 
 class Block(NamedTuple):
-    """The channel tiles of a chunk: `outs` output tiles. Each output tile sums `sums` input tiles."""
+    """The channel tiles of a chunk: `outs` output tiles, each a sum over `sums` input tiles."""
 
     outs: int
     sums: int
@@ -79,10 +79,10 @@ class Block(NamedTuple):
 class SumPart(NamedTuple):
     """A block of a group's sums in an accumulator slot, or with `copies` several blocks with the same taps.
 
-    `rows`, `columns`: Span.shape of the sums. The block starts at tile `first` of the slot, with `width` tiles from
-    each row to the next row, and `plane` tiles from each channel tile to the next channel tile. `step`: the distance of
-    neighbouring sums along each axis, in the image of all sums; it is above 1 in the phases of a pool. `copies`:
-    dimensions over further blocks.
+    `rows`, `columns`: the Span.shape of the sums along each axis. The block starts at tile `first` of the slot, with
+    `width` tiles from each row to the next row, and `plane` tiles from each channel tile to the next channel tile.
+    `step`: along each axis, the distance between neighbouring sums of the block in the image of all sums (above 1 in a
+    phase of a pool). `copies`: the dimensions that repeat the sums for other blocks.
     """
 
     rows: tuple[int, int, int, tuple[tuple[int, int, int, int], ...]]
@@ -95,7 +95,7 @@ class SumPart(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """The blocks of a group's sums: `outs` channel tiles, and the phases of rows and of columns."""
+    """The blocks of a group's sums: `outs` channel tiles for each pair of a row phase and a column phase."""
 
     outs: int
     rows: tuple[Phase, ...]
@@ -143,9 +143,9 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
 
 
 def _equal_phases(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
-    """Group the phases that one nest of loops can compute; return the phase numbers of each group.
+    """Return groups of phase numbers. One nest of loops can compute the phases of a group.
 
-    Two phases are a group if they have the same extent and taps. If not, each phase is a separate group.
+    Two phases with the same extent and taps are one group; otherwise each phase is a group.
     """
     spans = [phase.span for phase in phases]
     if len({(span.extent, span.taps) for span in spans}) == 1 and len(spans) == 2 and spans[0].offset < spans[1].offset:
@@ -232,7 +232,7 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
-    """Return the cheapest use of dimensions: few instructions with short lists.
+    """Return the cheapest choice of loops, lists and separate instructions for the dimensions of a nest.
 
     Two writes of a tile must be WRITE_BACK micro-ops apart, because the core reads an accumulator while the previous
     micro-op's write is still pending. All choices are tried: there are at most eight dimensions.
@@ -253,7 +253,7 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
                 order = tuple(sorted(listed, key=attrgetter("sums"), reverse=True))
                 best = Choice(separate, outer, inner, order)
                 best_cost = cost
-    if best is None:  # all lists are too long: `nest` splits them
+    if best is None:  # every list exceeds `limit`: `nest` splits the list
         best = Choice(tuple(sums), SINGLE, SINGLE, tuple(dim for dim in dims if not dim.sums))
     return best
 

@@ -33,7 +33,7 @@ class Requantisation:
     """The requantisation of sums to codes on chip: the layout of its parameters, and its constants.
 
     The bias of an output tile depends on the taps that lie inside the image, because the zero point of the input is
-    part of the bias. Output rows with the same taps form a class, and output columns too. `rows` and `columns`: the
+    part of the bias. Output rows with the same taps form a class, and so do output columns. `rows` and `columns`: the
     class of each row and column. A channel tile has one bias tile for each pair of classes, then `factors` tiles of
     factors. `immediates`: the constants in ALU instructions; None if the ALU has the operation REQ, which reads all
     constants from tiles. `start`: the first value of a group's accumulators (see joint.py).
@@ -90,8 +90,8 @@ class Immediates(NamedTuple):
 class Residual(NamedTuple):
     """A tensor of codes to multiply by 2**(weight + left) and add to a layer's sums.
 
-    GEMM multiplies the codes by 2**weight; the ALU shifts the result left by `left` bits. `after`: the number of bits
-    by which the sums are shifted right before the codes are added; None if codes are added before the products.
+    GEMM multiplies the codes by 2**weight, then the ALU shifts the products left by `left` bits. `after`: the number of
+    bits by which the sums are shifted right before the codes are added; None if codes are added before the products.
     """
 
     weight: int
@@ -104,19 +104,19 @@ class Layer:
     """The geometry of one layer, in tiles; equal layers have equal plans and instruction streams.
 
     A layer of kind `repeat` writes each input tile `repeat` (rows, columns) times, side by side; an `add` layer reads
-    two tensors of the same shape. If `matrix`, there is no window, and matrix rows (config.batch per tile) form a tile
-    row.
+    two tensors of the same shape. If `matrix`, the layer has no window, and its matrix rows are one row of tiles, with
+    config.batch matrix rows per tile.
 
     If `pool` is given, the layer's results are the maxima of its sums in that window, requantised (see kernels.Blocks);
     `grid` then has the rows and columns of sums, and `out` the rows and columns of results.
 
-    `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.
-    `requantisation`: how the machine requantises sums; None if the host requantises them. `shared`: whether all taps
-    and channels use the same weight tile (pools). `carries`: whether sums include the top byte plane of an earlier
-    group in the same accumulators; the host subtracts this byte plane (see plan.carried). `clamp`: bounds of a maximum.
-    `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`, `out` and `window` count folded columns.
-    `packing`: the layout as text for the report. `residual`: if given, a tensor of codes in the layout of the output is
-    added to the sums.
+    `size` and `out`: (rows, columns) of input and output tiles. `planes`: the number of bytes (byte planes) stored per
+    accumulator. `requantisation`: how the machine requantises sums; None if the host requantises them. `shared`:
+    whether all taps and channels use the same weight tile (pools). `carries`: whether a group adds to the top byte
+    plane that an earlier group left in the accumulators. The host subtracts this byte plane (see plan.carried).
+    `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`, `out` and `window`
+    count folded columns. `packing`: the layout as text for the report. `residual`: if given, a tensor of codes in the
+    layout of the output is added to the sums.
     """
 
     size: tuple[int, int]
@@ -172,7 +172,7 @@ class Layer:
 
     @property
     def shifts(self) -> bool:
-        """Whether right shifts alone requantise the sums. The ALU of upstream's design supports right shifts."""
+        """Whether the sums are requantised by right shifts only, which upstream's ALU supports, too."""
         return (
             self.requantisation is not None
             and self.requantisation.immediates is not None
@@ -191,7 +191,7 @@ class Layer:
         return self.requantisation.tiles * (3 if self.kind == "add" else 1) if self.requantisation else 0
 
     def parameter_tiles(self, outs: int) -> int:
-        """Return the number of parameter tiles for `outs` output channel tiles; all channels of an `add` share them."""
+        """Return the number of parameter tiles for `outs` output channel tiles; an `add` has one set for all."""
         return self.parameters * (1 if self.kind == "add" else outs)
 
     @property
@@ -211,7 +211,7 @@ class Layer:
 
     @property
     def sums(self) -> tuple[int, int]:
-        """The rows and columns of sums. Without a pool, there is a sum for each output tile."""
+        """The size (rows, columns) of the grid of sums. Without a pool, this is the output's size."""
         return self.grid if self.pool else self.out
 
     def gemm_uops(self) -> int:
@@ -236,7 +236,7 @@ def _whole(shift: int) -> int:
 
 
 class Taps(NamedTuple):
-    """Window taps first..first+size-1 along one axis, which lie in the image for outputs low..high-1 of a tile."""
+    """Window taps first..first+size-1 along one axis, and the outputs low..high-1 that have these taps in the image."""
 
     first: int
     size: int
@@ -261,7 +261,7 @@ class Span(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, tuple[Taps, ...], Pooled | None]:
-        """The fields on which instructions depend. Tiles that differ only in position have equal fields."""
+        """The fields that determine the instructions. Tiles that differ only in position have equal fields."""
         return self.extent, self.size, self.offset, self.taps, self.pooled
 
     @property
@@ -304,7 +304,7 @@ def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
 def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
     """Cut tile `whole` along `axis` into tiles of `sizes` outputs.
 
-    `shared`: whether all parts use the loaded input of `whole`. Offsets then count from its first input.
+    `shared`: whether all parts use the load of `whole`. Offsets then count from the first input of `whole`.
     """
     starts = accumulate(sizes, initial=whole.start)
     parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
@@ -363,8 +363,8 @@ def result_phase(pool: Window, axis: int, grid: int, out: int) -> int | None:
     kernel = pool.kernel[axis]
     stride = pool.stride[axis]
     before = pool.padding[2 * axis]
-    # The sum of tap t is also tap t + stride of the previous output, and tap t - stride of the next output. So the
-    # window must have neither of these taps. And tap t of the first output must lie inside the image.
+    # A sum at tap t is also at tap t + stride of the previous output and at tap t - stride of the next output. For an
+    # unshared sum, neither tap may be in the window. Tap t of the first output must lie inside the image, too.
     single = range(max(kernel - stride, before, 0), min(kernel, stride))
     inside = (tap for tap in single if (out - 1) * stride + tap - before < grid)
     # With a larger kernel, a sum would belong to three windows; Phase has at most two.
@@ -392,14 +392,14 @@ def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) ->
         base = start * stride + tap - before
         low = max(int(kept and twice), -(base // stride))
         high = min(extent + twice, (grid - 1 - base) // stride + 1)
-        # The sums of a phase are outputs of a window with a larger stride. The phase's first sum is output 0.
+        # The sums of a phase are the outputs 0, 1, .. of a window with a larger stride.
         origin = (base + low * stride) * w.stride[axis] - w.padding[2 * axis]
         geometry = (layer.size[axis], w.kernel[axis], stride * w.stride[axis], w.dilation[axis], -origin)
         if low < high:
             unaligned.append(Phase(tap, twice, low, _span(*geometry, 0, high - low)))
     first = min(phase.span.first for phase in unaligned)
     last = max(phase.span.first + phase.span.size for phase in unaligned)
-    # All phases use one load, so their offsets count from its first input.
+    # All phases use one load, so offsets count from the first input of this load.
     phases = tuple(
         phase._replace(
             span=phase.span._replace(first=0, size=last - first, offset=phase.span.offset + phase.span.first - first)
@@ -443,7 +443,7 @@ def transfers(
     start = channel * plane + row * size[1] + column
     run = rows * columns
     if (columns == size[1] or rows == 1) and run <= LARGEST_SIZE:  # each channel tile is one contiguous run
-        if run == plane and channels * run <= LARGEST_SIZE:  # and these runs are consecutive
+        if run == plane and channels * run <= LARGEST_SIZE:  # the runs are consecutive
             return (TileTransfer(0, start, 1, channels * run, channels * run),)
         if plane <= LARGEST_SIZE or channels == 1:
             # One row per channel tile. A single row does not use the stride, so the stride may be cut to fit its field.

@@ -25,7 +25,7 @@ from tilewright.targets.vta.timing import DEFAULT
 CHUNKS = 1 << 15
 #: Maximum halvings of a group. After this number of halvings, each piece has one row.
 HALVINGS = 16
-#: The units of the sizes of a tile, in the order of `Tile`.
+#: The unit of each field of `Tile`, in order.
 SIZES = ("rows", "columns", "output channel tiles", "input channel tiles")
 
 
@@ -57,7 +57,7 @@ def plan_of(
     where = f"{where}, layer {shown(given.layer)}"
     if given.nodes and given.nodes != nodes:
         reason = f"nodes is {shown(given.nodes)}, but this layer computes {', '.join(nodes)}"
-        raise InputError(where, reason, "nodes is only compared: leave it out, or take that of `explain`")
+        raise InputError(where, reason, "remove `nodes`, or copy the list that `explain` writes")
     # `nodes` and `of` only guard against a schedule of another network; the plan does not use them.
     by_name = {form.form: form for form in forms}
     if given.form not in by_name:
@@ -66,7 +66,7 @@ def plan_of(
     if given.of is not None and given.of != whole(form.layer):
         sizes = " x ".join(f"{size} {name}" for name, size in vars(whole(form.layer)).items())
         reason = f"of is another size: this layer has {sizes}"
-        raise InputError(where, reason, "the schedule is of another network; `explain` writes that of this one")
+        raise InputError(where, reason, "the schedule is for another network; `explain` writes one for this network")
     plan = Plan(form.layer, given.tile, given.outer_loop, given.slots, given.halvings)
     if rule := violation(plan, config):
         near = [f"{name} {value}" for name, value in _smaller(plan, config, rule.fields)]

@@ -1,7 +1,8 @@
 """Lower a graph node to a layer with weight tiles and parameters, or give the reason why the host runs it.
 
-This module lowers convolutions and matrix products. It lowers pools, averages and upsampling by identity weights, which
-copy codes (for averages: codes times a factor) into accumulators. elementwise.py lowers additions and rescaling.
+This module lowers convolutions and matrix products. It also lowers pools, averages and upsampling, by identity weights
+that copy the codes into accumulators (for averages, multiplied by a factor). elementwise.py lowers additions and
+rescaling.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def _with_strips(site: Site, lowered: Lowered, part: ReducedLayer, window: Windo
 
 
 def _matrix(site: Site, part: ReducedLayer, rows: int, context: Context, what: str) -> Lowered:
-    """Lower a matrix product of `rows` input rows. The columns are taps x channels. `what`: a name for the rows."""
+    """Lower a matrix product of `rows` input rows. The columns are taps x channels. `what` names the rows."""
     config = context.config
     wide = width_of(*part.sums, config)
     block = config.block
@@ -229,11 +230,10 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
 def _residual(site: Site, op: Linear, requantisation: Requantisation, config: Config) -> Residual | None:
     """Return how the machine adds a node's residual to the sums; None if this is not possible.
 
-    GEMM adds codes times a power of two: the weights are a multiple of the identity. A left shift by s bits takes one
-    micro-op per output tile if s <= LARGEST_WEIGHT. If the ALU shifts the sums right by t bits, it can also shift by k
-    bits, then add codes shifted left by s - k, then shift by t - k bits: the result is the same. For k = t, this also
-    takes one micro-op. For k = s < t, this takes one more right shift. In all other cases the ALU shifts the codes left
-    first.
+    GEMM adds codes times 2**s with the weights 2**s times the identity. If s <= LARGEST_WEIGHT, this takes one micro-op
+    per output tile. If the ALU shifts the sums right by t bits, the shift can be split: shift by k bits, add the codes
+    times 2**(s - k), shift by t - k bits. The result is the same. For k = t, the split takes one micro-op, too. For k =
+    s < t, it takes one more right shift. In all other cases the ALU shifts the codes left first.
     """
     tensor = op.residual(site)
     lift = op.lift(site)

@@ -28,7 +28,7 @@ TILE_CYCLES = 5
 
 
 class Parameters(NamedTuple):
-    """The parameters of a layer: `tiles` int32 [channel tile, biases and factors, rows, block], and the layout."""
+    """The parameters of a layer and their layout. `tiles`: int32 [channel tile, bias or factor, row, block]."""
 
     tiles: Array | None
     requantisation: Requantisation
@@ -39,10 +39,10 @@ class Lowered:
     """A layer and its constants.
 
     `tiles` int8 [out tile, k, tap, block, block]: the weights; None if the host supplies them at every run.
-    `correction` int32 [row class, column class, channel]: the host or the biases subtract it from the sums. It is the
-    zero point of the input times the sum of the weights whose taps lie inside the image; 0 by default, and for pools.
-    `row_class`, `column_class`: the class of each output row and column (see classes_of). `parameters`: tiles of
-    parameters.py; None if the machine reads no parameters. `inputs`, `outputs` int64: the channels that the machine
+    `correction` int32 [row class, column class, channel]: the zero point of the input times the sum of the weights
+    whose taps lie inside the image; 0 by default, and for pools. The host or the biases subtract the correction from
+    the sums. `row_class`, `column_class`: the class of each output row and column (see classes_of). `parameters`: tiles
+    of parameters.py; None if the machine reads no parameters. `inputs`, `outputs` int64: the channels that the machine
     reads and computes; None for all channels (see constant.py). `strip`: the layout of strips, if tiles hold strips
     (see strips.py). `transposed`: whether the input has the layout [row][channel tile][column]. `alternatives`: other
     forms of the same node.
@@ -90,8 +90,8 @@ class Context(NamedTuple):
     `timing`: the timing model that ranks plans. `single`: whether a tile must contain one pixel, without im2col,
     because another layer on the machine writes the input. `requantises`: whether the machine requantises sums where
     possible. `proven`: ranges of tensors (see constant.ranges) if the host requantises all sums, else None. `given`:
-    the user's schedules of layers, by the name of the first node; `starts`: whether the search only starts from these
-    schedules; `source`: the file of the schedules, for errors.
+    the user's schedule of each layer, by the name of the layer's first node. `starts`: whether the search may change
+    these schedules. `source`: the file of the schedules, for error messages.
     """
 
     config: Config
@@ -114,7 +114,7 @@ def windowed(
     width: Width,
     out: tuple[int, int] | None = None,
 ) -> Layer:
-    """Return the layer of a convolution or pool; `out`: output rows and columns, if not those of the node's output."""
+    """Return the layer of a convolution or pool. `out`: its output rows and columns, if not the node's."""
     block = config.block
     pixels = fold.pixels
     w = fold.weights
@@ -160,7 +160,7 @@ def packing(what: str, config: Config, matrix: bool, pixels: int = 1) -> str:
 
 
 class Width(NamedTuple):
-    """The bytes of a sum, and whether the sum plus an earlier sum's top byte fits the same number of bytes."""
+    """The number of bytes of a sum, and whether an earlier sum's top byte can be added without overflow."""
 
     planes: int
     carries: bool
@@ -208,8 +208,8 @@ def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
 def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[tuple[Array, Array]]:
     """Sort output rows and output columns into classes with the same window taps inside the image.
 
-    Return two pairs, for rows and for columns: the class of each position, int64 [positions], and the taps of each
-    class as a mask, int64 [class, tap]. Raises UnsupportedError if a window lies wholly in the padding.
+    Return a pair for rows and a pair for columns: each position's class, int64 [positions], and each class's taps as a
+    mask, int64 [class, tap]. Raises UnsupportedError if a window lies wholly in the padding.
     """
     classes = []
     for axis in (0, 1):
@@ -226,9 +226,9 @@ def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[
 class Fold(NamedTuple):
     """A layout with p neighbouring pixels in one tile, for pixels whose channels fill at most half of a tile.
 
-    A fold treats p pixels of C channels as one pixel of `p * C` channels. A linear layer stays linear, with wider
-    weights. It needs p times fewer tiles, resets, shifts and stores. `pixels`: p. `weights` (p * O, taps, p * C).
-    `window`: in folded columns.
+    A fold treats p pixels of C channels as one pixel of `p * C` channels. A folded layer is still linear, with wider
+    weights, and needs p times fewer tiles, resets, shifts and stores. `pixels`: p. `weights`: (p * O, taps, p * C).
+    `window`: the window with its columns counted in folded columns.
     """
 
     pixels: int

@@ -37,9 +37,9 @@ RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float
 class Scaling(NamedTuple):
     """One requantisation: `bias` is added to the accumulator, then the sum is scaled and `zero_point` is added.
 
-    Multipliers and shifts (positive: left) as in TFLite, int64 [channels] or []. For the float ALU, the multiplier is
-    the bit pattern of a float32. `extra_left`: an extra left shift. `bounds`: None for no clamp. `bias`: the bias, if
-    it is equal for all channels.
+    `multiplier`, `shift` int64 [channels] or []: as in TFLite, where a positive shift is to the left. For the float
+    ALU, the multiplier is the bit pattern of a float32. `extra_left`: an extra left shift. `bounds`: the range to which
+    the result is clamped; None if it is not clamped. `bias`: the bias, if it is equal for all channels.
     """
 
     multiplier: Array
@@ -128,7 +128,7 @@ def _shifted(bias: Array, shift: int, bounds: tuple[int, int], config: Config) -
 
 
 def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters:
-    """Return the parameters for the mean of `count` codes, from their sum (under `pow2`: of codes times a factor).
+    """Return the parameters that turn a sum of `count` codes (under `pow2`, codes times a factor) into their mean.
 
     Raises UnsupportedError if the result is not int8 or uint8, or the machine's ALU cannot rescale the mean.
     """

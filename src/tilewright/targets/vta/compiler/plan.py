@@ -76,7 +76,7 @@ class Group(NamedTuple):
 
     @property
     def sums(self) -> int:
-        """The number of the group's sums, in tiles."""
+        """The number of tiles with sums of the group."""
         return self.outs.size * self.rows.held * self.columns.held
 
     def loads(self, layer: Layer, inputs: Range) -> tuple[TileTransfer, ...]:
@@ -92,7 +92,7 @@ class Group(NamedTuple):
 class Plan:
     """How a layer is cut into groups and chunks, the order of groups and chunks, and the slots of each memory.
 
-    schedule.LayerSchedule has the same fields, with explanations.
+    schedule.LayerSchedule explains the fields.
     """
 
     layer: Layer
@@ -124,8 +124,8 @@ class Plan:
     def keeps(self) -> bool:
         """Whether rows of sums that two groups share are only computed once.
 
-        The windows of a pool overlap if its kernel is larger than its stride. If this is true, the shared rows stay in
-        the slot of the group above, where the group below reads them.
+        The windows of a pool overlap if the kernel is larger than the stride. If rows are kept, they stay in the slot
+        of the group above, and the group below reads them from there.
         """
         pool = self.layer.pool
         # The group above must be the previous group, in another slot: groups must advance along the rows of an image.
@@ -205,8 +205,8 @@ class Plan:
     def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
         """Yield a group in pieces: a half, a quarter and so on; the two smallest pieces are equal.
 
-        If `growing`, the smallest piece comes first and each piece loads its own inputs, so that sums start early. If
-        not, the smallest piece comes last, so that the store at the end is short, and all pieces use one load.
+        If `growing`, the smallest piece comes first and each piece loads its own inputs, so that sums start early.
+        Otherwise the smallest piece comes last, so that the final store is short, and all pieces share one load.
         """
         # Rows are halved, so that pieces are contiguous in DRAM. Columns are halved only if there are too few rows.
         axis = self._axis
@@ -289,7 +289,7 @@ def carried(plan: Plan) -> Array:
 class SlotRegion(NamedTuple):
     """A region of a memory: `slots` slots from tile `base` on, at a distance of `stride` tiles.
 
-    One more slot, with number `slots`, has `extra` tiles. It has the residual of a group, or weights for residuals.
+    One more slot, number `slots`, has `extra` tiles for the residual of a group or for the weights of residuals.
     """
 
     base: int
@@ -341,7 +341,7 @@ def parameter_room(config: Config) -> ParameterRoom:
     depth = config.acc.depth
     if config.stages == 4:
         return ParameterRoom(Memory.ACC, 0, depth, in_slots=True)
-    quarter = config.acc.depth // 4  # of acc is for parameters, the rest for sums
+    quarter = config.acc.depth // 4  # a quarter of acc is for parameters, the rest for sums
     return ParameterRoom(Memory.ACC, depth - quarter, quarter)
 
 
@@ -357,7 +357,7 @@ def memory_of(name: str, config: Config) -> Memory:
 
 
 class RegionAllocator:
-    """Gives consecutive layers regions of the on-chip memories.
+    """Assigns regions of the on-chip memories to consecutive layers.
 
     The regions of two layers are placed side by side if both fit, so that the loads of the next layer need not wait for
     the last sums of the current layer. A memory is used as a ring: if a region does not fit after the previous region,
@@ -380,7 +380,7 @@ class RegionAllocator:
         acc = tiles // slots.acc
         if self._alone or plan.layer.planes == 1 or config.stages > 3:
             accumulators = SlotRegion(0, acc, slots.acc)
-        else:  # beside the slots of the previous layer, which may still have byte planes to store
+        else:  # the previous layer may still have byte planes to store, so its slots are kept
             accumulators = self._region("acc", tiles, slot_sizes.acc, slots.acc)
         if slot_sizes.par and room.in_slots:
             sets = -(-plan.layer.out_tiles // plan.tile.output_tiles)

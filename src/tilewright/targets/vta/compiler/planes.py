@@ -28,12 +28,12 @@ class _PendingPlane(NamedTuple):
 
 
 class PlaneScheduler:
-    """Orders the ALU shifts for the second and later byte planes. A shift runs after the store of the previous plane.
+    """Decides when the ALU shifts sums for the second and later byte planes.
 
-    A shift must wait for a store. If the shift came directly after the store, the unit would wait too. So shifts are
-    placed between the sums of later groups, by estimated times of loads, runs and stores. Each unit works in the order
-    of the items. Items are yielded with the index of their layer, because the last shifts of a layer may run among the
-    sums of the next layer.
+    A shift must wait for the store of the previous plane. Directly behind the store, the shift would stall its unit, so
+    it is placed between the sums of later groups, by estimated times of loads, runs and stores. Each unit works in the
+    order of the items. Items are yielded with the index of their layer, because the last shifts of a layer may run
+    among the sums of the next layer.
     """
 
     def __init__(self, costs: Costs) -> None:
@@ -43,19 +43,20 @@ class PlaneScheduler:
         self._alu = line.alu
         self._store = line.store
         self._time = [0] * len(line.units)
-        self._port = 0  # cycle after all reads so far
+        self._port = 0  # the cycle in which the port has done all reads so far
         self._waiting: deque[_PendingPlane] = deque()
         self._layers: list[Layer] = []
         self._regions: list[SlotRegion] = []  # accumulators of layers with waiting shifts
-        # By layer and slot: the cycles in which the data arrive, the last user ends, and an acc slot becomes free.
+        # Cycles by layer and slot: when the data arrive, when the last user ends, when an acc slot becomes free.
         self._arrival: dict[tuple[int, str, int], int] = {}
         self._last: dict[tuple[int, str, int], int] = {}
         self._free: dict[tuple[int, int], int] = {}
 
     def opened(self, layer: Layer, where: SlotRegion) -> Iterator[tuple[int, Item]]:
-        """Begin the next layer, in the accumulators `where`.
+        """Begin the next layer, with accumulators in region `where`.
 
-        Yield all waiting shifts and stores if the layer would overwrite their accumulators, or has one byte plane.
+        If the layer would overwrite accumulators with waiting shifts, or has one byte plane, first yield all waiting
+        shifts and stores.
         """
         self._layers.append(layer)
         end = where.at(where.slots)
@@ -74,7 +75,7 @@ class PlaneScheduler:
         self._arrival[index, name, slot] = self._port + self._costs.latency
 
     def before(self, index: int, acc: int) -> Iterator[tuple[int, Item]]:
-        """Yield the shifts and stores before a group in slot `acc`: all that free the slot, and all that are ready."""
+        """Yield, before a group in slot `acc`, the shifts and stores that free the slot, then those that are ready."""
         while any(waiting.acc == acc and waiting.owner == index for waiting in self._waiting):
             yield from self._shift(index)
         yield from self._ready(index, max(self._time[self._alu], self._free.get((index, acc), 0)))
@@ -95,7 +96,7 @@ class PlaneScheduler:
             yield index, RunSteps(run, acc, inp, wgt, pieces=pieces)
 
     def stored(self, index: int, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[tuple[int, Item]]:
-        """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
+        """Yield the store of a group's first byte plane, which waits for the ALU steps `steps`."""
         yield index, StoreResults(acc, group, 0)
         if self._layers[index].planes > 1:
             self._run(steps, self._time[self._gemm])
@@ -107,7 +108,7 @@ class PlaneScheduler:
             yield from self._shift(index)
 
     def _shift(self, index: int = -1) -> Iterator[tuple[int, Item]]:
-        """Yield the first waiting shift and its store. If a slot of layer `index` becomes free, record the cycle."""
+        """Yield the first waiting shift and its store. Record the cycle if this frees a slot of layer `index`."""
         ready, owner, group, acc, plane = self._waiting.popleft()
         steps = shift(group.tiles, self._costs.config.LOG_ACC_WIDTH)
         self._run(steps, ready)

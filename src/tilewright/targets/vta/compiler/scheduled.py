@@ -1,4 +1,4 @@
-"""Compile a network with a user's schedule: with the schedule's plans, or with a search that starts from these."""
+"""Compile a network with the plans of a user's schedule, or with a search that starts from these plans."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def compile_scheduled(
     """Compile a network with the plans in a schedule. For all other layers, the compiler searches plans.
 
     With `search`, the search starts from the schedule. Three programs are made: with the schedule's plans, with a
-    search that begins with these plans, and with a search only. For each launch, the fastest of the three is chosen,
-    under the timing model. So the program is at least as fast as the schedule's plans and the search only.
+    search that begins with these plans, and with a search only. For each launch, the version with the fewest cycles
+    under the timing model is used. The result is therefore at least as fast as the schedule alone, and as the search
+    alone.
 
     The same schedule, machine and timing model give the same program. A schedule does not contain the order of
     instructions; the same deterministic search finds this order. Raises InputError if the schedule is of another
@@ -49,7 +50,7 @@ def schedule_of(program: Program) -> Schedule:
 
 
 def _check(schedule: Schedule, graph: Graph, config: Config, rounding: str) -> None:
-    """Check the header of a schedule, and that its layers are nodes of the network. Raises InputError if not."""
+    """Check that a schedule fits the rounding, the machine and the network. Raises InputError if not."""
     if schedule.rounding not in ("", rounding):
         reason = f"was made for rounding {shown(schedule.rounding)}, not {rounding}"
         raise InputError(schedule.source, reason, f"{ANOTHER}, or remove `rounding` from the file")
@@ -94,7 +95,7 @@ def _check_used(schedule: Schedule, program: Program) -> None:
 
 
 def _fastest(programs: tuple[Program, ...], config: Config, timing: str) -> Program:
-    """Combine the fastest launches of several programs of a network; of equally fast launches, the first is used.
+    """Combine the fastest launches of several programs for a network. In a tie, the first program's launch is used.
 
     Programs with different launches are compared as a whole.
     """

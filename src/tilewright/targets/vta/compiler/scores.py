@@ -1,9 +1,9 @@
 """Time plans of single layers with the simulator's time pass, and programs of several layers before they are emitted.
 
-Searches on different machines often time the same plans. So a plan is timed on the smallest machine that gives the plan
-the same slots, and its instructions are made for one speed of DRAM. While machines are explored, results of searches
-are kept on disk, because studies repeat the searches of earlier studies. The key of a result has all inputs of the
-search.
+Searches on different machines often time the same plans. To share these times, a plan is timed on the smallest machine
+that gives it the same slots, and its instructions are made for one speed of DRAM. While machines are explored, results
+of searches are kept on disk, because studies repeat the searches of earlier studies. The key of a result consists of
+all inputs of the search.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from tilewright.targets.vta.timing import MODELS
 
 #: Maximum GEMM micro-ops of a layer with several byte planes for which a longer search pays off.
 SMALL = 20_000
-#: OVERHEAD for these small layers.
+#: The OVERHEAD of such small layers.
 FINE_OVERHEAD = 0.5
-#: Minimum number of groups timed at the end of a layer; at the start, twice this number.
+#: Minimum number of groups timed at the end of a layer. Twice this number is timed at the start.
 FEW = 3
 #: Number of plans whose instructions are cached. The instructions of a plan take 90 kB on average.
 SAMPLES = 3072
 P = ParamSpec("P")
 T = TypeVar("T")
-#: The open result files by folder, and the result files of the active `with` blocks, the innermost last.
+#: All open result files by folder, and a stack of the result files of nested `remembering` blocks.
 _REMEMBERED: dict[Path, Remembered] = {}
 _IN_USE: list[Remembered] = []
 #: Empty footprints: times do not depend on where data are.
@@ -93,7 +93,8 @@ def fine(layer: Layer) -> bool:
 def overhead(layer: Layer) -> float:
     """Return the assumed extra cycles of an instruction, added to the timed cycles.
 
-    The byte planes of small groups are stored with fewer gaps, so their instructions pay off.
+    Small groups need more instructions, but leave fewer gaps between the stores of byte planes. The lower value for
+    small layers allows for this.
     """
     return FINE_OVERHEAD if fine(layer) else OVERHEAD
 
@@ -112,10 +113,10 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
 class _Sample(NamedTuple):
     """The instructions of some groups of a plan, ready for the time pass.
 
-    `groups` groups in the middle are left out. The `turn` groups before have the same pattern. They take the cycles
-    from the end of step `repeated[0]` to the end of step `repeated[1]`, and have `shorter` instructions. Each group
-    that is left out gets the average of the groups that were scored. `instructions`: the number of timed instructions.
-    `overhead`: extra cycles per instruction.
+    `groups`: the number of groups in the middle that are left out. `turn`: the number of groups just before the gap
+    whose average score each missing group gets. `repeated`: two steps; the cycles between their ends are the cycles of
+    the `turn` groups. `shorter`: the number of instructions of the `turn` groups. `instructions`: the number of timed
+    instructions. `overhead`: extra cycles per instruction.
     """
 
     program: Elaborated
@@ -180,8 +181,9 @@ def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
 def smallest(plan: Plan, config: Config) -> Config:
     """Return the machine with the smallest memories in which a plan has the same slots.
 
-    On this machine, a plan of one byte plane takes exactly the same cycles. A plan of several byte planes may differ by
-    a few cycles, because slots have other addresses, and micro-op lists that are equal by chance are loaded once.
+    A plan with one byte plane takes exactly the same cycles on both machines. A plan with several byte planes may
+    differ by a few cycles, because slots have other addresses, and micro-op lists that are equal by chance are loaded
+    once.
     """
     slot_sizes = plan.slot_sizes()
     places = RegionAllocator(config, alone=True).allocate(plan)
@@ -217,7 +219,7 @@ def _resized(config: Config, inp: int, wgt: int, acc: int) -> Config | None:
 
 
 def trace_of(draft: Draft, config: Config, model: str) -> Trace:
-    """Return the timing trace of a draft under timing model `model`. Raises HazardError if a full queue stops it."""
+    """Return the timing trace of a draft under timing model `model`. Raises HazardError for a deadlock."""
     program = _elaborated(draft, config)
     return MODELS[model].trace(program, order(program.table))
 

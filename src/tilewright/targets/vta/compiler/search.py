@@ -32,13 +32,13 @@ CHOICES = (*CUT, "channels", "inp", "wgt", "acc")
 #: Budgets of instructions to time: for plans, and for variants of the best plans with a halved first or last group.
 EFFORT = 1000
 REFINING = 600
-#: The same budgets for small layers with several byte planes (scores.fine), and the number of plans with variants.
+#: EFFORT, REFINING and REFINED for small layers with several byte planes (scores.fine).
 FINE_EFFORT = 4000
 FINE_REFINING = 3000
 FINE_REFINED = 6
 #: Plans that are timed even if they exceed the budget.
 LEAST = 4
-#: Assumed cycles that units wait for each other, for each chunk and group. They only order the plans to time.
+#: Assumed cycles per chunk and group in which units wait for each other. They only affect the order of timing plans.
 HANDOVER = 40
 FINE_HANDOVER = 10
 #: Number of best plans whose variants are timed.
@@ -48,11 +48,11 @@ CUTS = ((0, 2), (2, 0), (2, 2))
 FINE_CUTS = ((0, 2), (0, 3), (2, 0), (2, 2), (2, 3), (3, 3))
 #: A plan is only timed if its bound is below the best score by at least this fraction.
 WORTH = 0.001
-#: Numbers of slots to try, largest first: of candidates with equal bounds, the first is used.
+#: Numbers of slots to try. The largest comes first, because the first of several candidates with equal bounds is used.
 INP_SLOTS = (4, 3, 2, 1)
 WGT_SLOTS = (64, 32, 16, 8, 4, 2, 1)
 ACC_BANKED_SLOTS = (8, 4, 2, 1)
-#: The first is only for small layers with several byte planes.
+#: Only small layers with several byte planes try ACC_SLOTS[0].
 ACC_SLOTS: tuple[int, ...] = (4, 3, 2, 1)
 #: More slots of inp for small layers with several byte planes, so that all inputs of small groups are on chip.
 MORE_SLOTS = (16, 8)
@@ -130,7 +130,7 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     outs = np.ones(1, np.int64) if layer.link == "banded" else extents(layer.out_tiles, config.acc.depth)
     sums = extents(layer.depth, config.inp.depth)
     tiles = combinations(rows=rows, columns=columns)
-    # If full rows fit, only these are tried: a narrower tile needs a transfer for each channel tile and row.
+    # If tiles with full rows fit, no others are tried: a narrower tile needs a transfer for each channel tile and row.
     if not layer.matrix:
         wide = tiles["columns"] == columns[0]
         if (wide & _fits_image(layer, config, tiles, 1, 1)).any():
@@ -143,7 +143,7 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     if config.stages == 4:  # no two slots share a bank
         acc_slots = tuple(n for n in ACC_BANKED_SLOTS if config.acc_banks % n == 0)
     fits = _fits(layer, config, cuts)  # with one slot in each memory
-    # Only tiles that fit with one slot in each memory are combined with the many numbers of slots.
+    # Tiles that do not even fit with one slot in each memory are dropped before the numbers of slots multiply the grid.
     every = combinations(
         cut=np.flatnonzero(fits),
         channels=np.array([0, 1]),
@@ -154,18 +154,17 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     grid = {name: values[every["cut"]] for name, values in cuts.items()} | {name: every[name] for name in CHOICES[4:]}
     fits = _fits(layer, config, grid)
     single_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
-    fits &= (grid["channels"] == 0) | ~(
-        single_tile | (grid["outs"] == layer.out_tiles)
-    )  # if not, both orders are the same
+    # With one image tile or one range of channels, both loop orders are the same.
+    fits &= (grid["channels"] == 0) | ~(single_tile | (grid["outs"] == layer.out_tiles))
     fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load pushes at most one token
-    fits &= grid["acc"] <= config.token_depth  # a store also pushes at most one
+    fits &= grid["acc"] <= config.token_depth  # a store pushes at most one token, too
     return {name: values[fits] for name, values in grid.items()}
 
 
 def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     """Return whether the slots of each candidate fit the memories: bool, an entry per candidate.
 
-    The formulas are the rules of legal.py. If `grid` lacks a key of slots, the number of slots is 1.
+    The formulas are the rules of legal.py. A memory whose number of slots is not in `grid` has one slot.
     """
     outs = grid["outs"]
     sums = grid["sums"]
@@ -180,7 +179,7 @@ def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
 
 
 def _input(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
-    """Return, for each candidate in `grid`, the largest number of input rows and of columns that a tile reads."""
+    """Return, for each candidate in `grid`, the maximum rows and columns of inputs that a tile reads."""
     extents = []
     for axis, sums in enumerate(_sums(layer, grid)):
         w = layer.window
@@ -191,7 +190,7 @@ def _input(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
 
 
 def _sums(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
-    """Return, for each candidate in `grid`, the largest number of rows and of columns of sums of a tile."""
+    """Return, for each candidate in `grid`, the maximum rows and columns of sums in a tile."""
     if layer.pool is None:
         return grid["rows"], grid["columns"]
     kernel = layer.pool.kernel
@@ -266,13 +265,13 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     gemm = (macs * layer.operands + cleared) * intervals.gemm * repetition
     alu = outputs * (_alu_cycles(layer, intervals) + len(added[1:]) * intervals.alu_immediate)
     alone = config.stages == 3  # one unit runs GEMM and ALU alternately
-    if layer.pool:  # a slot is free after the next group has read the shared sums
+    if layer.pool:  # the next group reads shared sums before the slot is free
         alone = alone | (_keeps(layer, grid) & (grid["acc"] == 2))
     compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * costs.timing.dispatch
     # The first loads and the last stores overlap with no other work.
     first = inp + wgt + costs.latency
     last = layer.planes * out + (layer.planes - 1) * intervals.alu_immediate * tiles + costs.latency
-    # If several groups use the same data, new data are loaded during the last of these groups. Only it hides the loads.
+    # If several groups use the same data, only the last of these groups can hide the loads of new data.
     group = compute / groups
     outside = grid["channels"] == 1
     exposed = np.where(
@@ -289,7 +288,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
 
 
 def _counts(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array, Array, Array]:
-    """Return each candidate's numbers of image tiles, of output channel ranges, of groups, and of chunks per group."""
+    """Return four counts per candidate: image tiles, output channel ranges, groups, and chunks per group."""
     channel = -(-layer.out_tiles // grid["outs"])
     spatial = -(-layer.out[0] // grid["rows"]) * -(-layer.out[1] // grid["columns"])
     return spatial, channel, spatial * channel, -(-layer.depth // grid["sums"])

@@ -72,10 +72,10 @@ class StreamOrder:
 
 
 class _StartedGroup(NamedTuple):
-    """A group with started accumulators, whose sums are still to be added.
+    """A group whose accumulators were started, but whose sums are not added yet.
 
-    `number`: the group's number in the launch, from 1 on. `acc`, `before`: its accumulator slot and that of the
-    previous group. `par`: the slot of its parameters, or -1. `above`: the rows of the previous group.
+    `number`: the group's number in the launch, from 1 on. `acc`, `before`: the accumulator slots of the group and of
+    the previous group. `par`: the group's parameter slot, or -1. `above`: the rows of the previous group.
     """
 
     number: int
@@ -92,9 +92,10 @@ class _LayerState:
 
     `held`: the data in the slots of each memory. `slots`: the tiles of the slots of each memory. `first`: the number of
     the layer's first group. `cleared`: for a layer with `carries`, the number of cleared tiles in each accumulator
-    slot. `pieces`: by weight slot, the pieces in which its chunk is loaded. `chunk_runs`: the runs of a chunk's sums,
-    by the shapes that determine the runs. `joined`: the numbers of the groups whose residual was added. `sources`: for
-    each tensor that other layers write (see LoadTiles), the group that stores each of its tiles.
+    slot. `pieces`: for each weight slot whose chunk is loaded in pieces, the tiles of the pieces. `chunk_runs`: a cache
+    of the runs that add a chunk to a group, by the shapes of both. `joined`: the numbers of the groups whose residual
+    was added. `sources`: for each tensor that other layers write (see LoadTiles), the group that stores each of its
+    tiles.
     """
 
     index: int
@@ -117,7 +118,7 @@ class WorkList:
     """
 
     def __init__(self, costs: Costs, regions: tuple[Regions, ...], by_step: bool = False) -> None:
-        """Begin without work. With `by_step`, each GEMM or ALU step is an item: loads may go between any two."""
+        """Make an empty list. With `by_step`, each GEMM or ALU step is an item, so a load may go before any step."""
         self.costs = costs
         self._config = costs.config
         self.regions = regions
@@ -126,31 +127,30 @@ class WorkList:
         self.line = self._config.pipeline
         self.work: list[tuple[int, Item]] = []
         self.loads: list[PlacedLoad] = []
-        self.items: list[tuple[int, Item]] = []  # at the end: work, then loads; a new order keeps their numbers
+        self.items: list[tuple[int, Item]] = []  # after `end`: all work, then all loads; the numbers stay
         config = self._config
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
-        self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # after a tile's last user
+        #: By tile: the index in `work` after the tile's last user.
+        self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}
         self._stored: list[Array] = []  # by layer: the group that stores each tile of its result
         self._content = np.full(config.acc.depth, ANYTHING, np.int8)  # for each acc tile: ANYTHING, SUMS or CLIPPED
-        self._cleared: list[int] = []  # by group: the index in `work` after the start of its accumulators
-        self.stores: list[int] = []  # by group: the index in `work` of the store of its first byte plane
+        self._cleared: list[int] = []  # by group: the index in `work` after the steps that start its accumulators
+        self.stores: list[int] = []  # by group: the index in `work` of its first store
         self._groups = 0
         self._planes = PlaneScheduler(costs)
         #: The maximum length of the micro-op lists of GEMM and ALU instructions.
         self._limit = max(1, config.uop.depth // 4)
         self._alu_limit = self._limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
-        self._loaded: list[PlacedLoad] = []  # the loads that the PlaneScheduler does not know yet
-        self._last: tuple[int, int, _LayerState, _StartedGroup] | None = (
-            None  # a clearing that is not appended yet: its first and end tile
-        )
+        self._loaded: list[PlacedLoad] = []  # loads not yet passed to the PlaneScheduler
+        #: The last group, if its sums are not appended yet: its first tile, its end tile, its layer, and the group.
+        self._last: tuple[int, int, _LayerState, _StartedGroup] | None = None
         self._state: _LayerState
 
     def layer(self, stage: Stage, where: Regions, groups: Iterable[Group]) -> None:
         """Append the work and loads of a layer, or of some of its groups.
 
-        The end of the last group may still be missing afterwards; `finish` appends this end. With four stages, an ALU
-        that starts accumulators does this for the next group before it finishes the current group, so that GEMM need
-        not wait.
+        The sums of the last group may be left for `finish` to append: with four stages, the ALU starts the accumulators
+        of the next group before it finishes the current group, so that GEMM need not wait.
         """
         layer = stage.plan.layer
         acc_slots = stage.plan.slots.acc
@@ -169,7 +169,7 @@ class WorkList:
             before = (self._groups - 1) % acc_slots
             self._groups += 1
             place = where.acc.ends(acc)
-            # An earlier group in the same tiles must be finished before this group may start the tiles.
+            # A group must not start accumulators in which another group is unfinished.
             if not ahead or (self._last and self._last[0] < place[1] and place[0] < self._last[1]):
                 self.finish()
             self._state = state
@@ -195,7 +195,7 @@ class WorkList:
     def finish(self, after: _LayerState | None = None, following: _StartedGroup | None = None) -> None:
         """Append the sums and the end of the last group, if these are missing.
 
-        `after`, `following`: the next layer and the next group, if this group was started already.
+        `following`: the next group, if its accumulators were started already. `after`: the layer of this group.
         """
         if self._last:
             _, _, self._state, task = self._last
@@ -203,9 +203,9 @@ class WorkList:
             self._close(task, following if after is self._state else None)
 
     def _open(self, group: Group, acc: int) -> int:
-        """Append the start of a group's accumulators, in slot `acc`.
+        """Append the steps that start a group's accumulators, in slot `acc`.
 
-        Return the slot of the group's parameters if the start had to load the parameters, else -1.
+        Return the group's parameter slot if these steps read parameters, else -1.
         """
         state = self._state
         layer = self._state.plan.layer
@@ -269,9 +269,9 @@ class WorkList:
     ) -> None:
         """Append the sums of a group, and a residual that is added before the products.
 
-        `last`: the ALU steps at the end of a group. A residual with a left shift keeps the ALU busy. So GEMM adds the
-        codes of the group `following` between products of the current group, as soon as the ALU has had time to finish
-        the previous group and to start the group `following`.
+        `last`: the ALU steps at the end of a group. The left shift of a residual takes ALU time. To hide this time,
+        GEMM adds the residual of the group `following` between products of the current group, once the ALU has had time
+        to finish the previous group and to start `following`.
         """
         state = self._state
         group = task.group
@@ -282,7 +282,7 @@ class WorkList:
         if residual and task.number not in state.joined:
             self._add_residual(task, residual)
         following = following if residual and residual.left else None
-        # The cycles of products that still have to pass before the residual of `following` is added.
+        # The cycles of products after which the residual of `following` is added.
         left = sum(map(self.costs.step, (*last, copy(group.tiles)))) if following else 0
         for chunk in group.chunks:
             if residual and following and left <= 0:
@@ -459,9 +459,9 @@ class WorkList:
 
 
 def list_work(stages: Sequence[Stage], config: Config, timing: str, by_step: bool = False) -> WorkList:
-    """Return the work and loads of layers. Their plans must fit the config.
+    """Return the work and loads of layers, whose plans must fit the machine.
 
-    `timing`: the timing model by which shifts of byte planes are ordered (see planes.py).
+    `timing`: the timing model with which planes.py places shifts.
     """
     places = RegionAllocator(config, len(stages) == 1)
     work_list = WorkList(costs_of(config, timing), tuple(places.allocate(stage.plan) for stage in stages), by_step)
@@ -472,7 +472,7 @@ def list_work(stages: Sequence[Stage], config: Config, timing: str, by_step: boo
 
 
 def stream_order(work_list: WorkList, loads: Iterable[PlacedLoad]) -> StreamOrder:
-    """Merge the work of a work list and the loads `loads` in stream order."""
+    """Merge the work of a work list with `loads`, each before its item `at`."""
     merged = StreamOrder([], [], work_list.regions)
     at = 0
     for load in loads:

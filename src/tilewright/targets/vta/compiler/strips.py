@@ -73,7 +73,7 @@ def _lower_strip(
     outputs = len(w)
     tiles = -(-outputs // strip.outputs)
     strips = -(-site.output.shape[2] // strip.writes)
-    # The Toeplitz matrix of each kernel row: lane of an output pixel and channel by lane of an input pixel and channel.
+    # A Toeplitz matrix for each kernel row: output lanes (pixel, channel) by input lanes (pixel, channel).
     by_tap = np.zeros((tiles * strip.outputs, height, wide, w.shape[2]), w.dtype)
     by_tap[:outputs] = w.reshape(outputs, height, wide, -1)
     by_tap = by_tap.reshape(tiles, strip.outputs, height, wide, -1)

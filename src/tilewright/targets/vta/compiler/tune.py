@@ -29,7 +29,7 @@ from tilewright.targets.vta.compiler.sequence import Stage, WorkList, list_work,
 from tilewright.targets.vta.compiler.work import LoadTiles, PlacedLoad, RunSteps, earliest_loads
 from tilewright.targets.vta.config import Config
 
-#: The pairs of arguments `first` and `reads` of _loads_ahead to try, the most useful first.
+#: The values of `first` and `reads` with which _loads_ahead is tried. The most useful pair comes first.
 WAYS = ((False, True), (True, True), (False, False), (True, False))
 #: The search for an order ends after this number of tries without a gain.
 ORDERS = 3
@@ -37,21 +37,21 @@ ORDERS = 3
 LONG = 4000
 #: In a program with more steps, loads are only moved between runs of steps, not between any two steps.
 FINE = 40_000
-#: A program with several layers and at most this number of steps also tries plans that keep more sums on chip.
+#: Up to this number of steps, a program with several layers also tries plans that keep more sums on chip.
 SHORT = 1000
 #: Budget of instructions to time in each search.
 EFFORT = 20_000
 #: The number of plans to try for a layer. After the second number of layers without a gain, the search for plans ends.
 TRIED = 6
 LAYERS = 2
-#: A late load is tried before this number of earlier loads that wait, the closest first.
+#: The number of waiting loads before which a late load is tried, starting with the closest.
 NEAR = 3
-#: Fractions of the chain's cycles: the shortest wait that is worth a try, and the smallest change that is a gain.
+#: Fractions of the chain's cycles: the minimum wait that justifies a try, and the minimum saving that counts as a gain.
 WORTH = 0.006
 GAIN = 0.0005
 #: Minimum number of weight tiles in a separate load.
 PIECE = 4
-#: Trace.cause of a step that waits for a load: a token of queue 0.
+#: The value of Trace.cause that means a wait for a load (a token of queue 0).
 OF_LOADS = 2
 
 
@@ -70,7 +70,7 @@ class TimedChain(NamedTuple):
 
     @property
     def waits_much(self) -> bool:
-        """Whether the chain waits so long that other orders of loads or other plans are worth a try."""
+        """Whether waits are long enough to try other orders of loads and other plans."""
         return sum(self.waits().values()) >= WORTH * self.cycles
 
     def waits(self) -> dict[Layer, int]:
@@ -188,7 +188,7 @@ class _Tuner:
             ranking = ranked_plans(layer, self.config, self.timing)
             plans = ranking[:TRIED]
             if layer.planes > 1 and len(best.stages) > 1 and best.work_list.steps <= SHORT:
-                # A layer with more sums on chip overlaps more.
+                # With more sums on chip, more work overlaps.
                 plans += tuple(sorted(ranking, key=lambda plan: -plan.slots.acc * plan.slot_sizes().acc)[:TRIED])
             for plan in plans:
                 stages = tuple(
@@ -212,7 +212,7 @@ class _Tuner:
 
 
 def _swaps(chain: TimedChain) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[PlacedLoad]]]:
-    """Yield a late load, an earlier load that waits, and the list of loads with the late load moved before the other.
+    """Yield a late load, an earlier load that waits, and all loads with the late load moved before the waiting load.
 
     The late loads are sorted by how long the compute unit waits for them, longest first.
     """
@@ -236,7 +236,7 @@ def _swaps(chain: TimedChain) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[Pla
 class _Times(NamedTuple):
     """The start and end cycle of each item of work, int64 [work]; starts never decrease.
 
-    `reads`: for each load of micro-ops, its start cycle and the number of cycles for which it occupies the DRAM port.
+    `reads`: for each load of micro-ops, its start cycle and its cycles on the DRAM port.
     """
 
     starts: Array
@@ -244,7 +244,7 @@ class _Times(NamedTuple):
     reads: deque[tuple[int, int]]
 
     def free(self, load: PlacedLoad) -> int:
-        """Return the end cycle of the last item that uses the data that a load overwrites."""
+        """Return the cycle in which the data overwritten by a load are no longer used."""
         return int(self.ends[load.free - 1]) if load.free else 0
 
     def stored(self, load: PlacedLoad) -> int:
@@ -252,21 +252,21 @@ class _Times(NamedTuple):
         return int(self.ends[load.stored]) if load.stored >= 0 else 0
 
     def place(self, load: PlacedLoad, at: int, cycle: int) -> int:
-        """Return the index of the item of `WorkList.work` before which to place a load that starts in `cycle`.
+        """Return the index in `WorkList.work` at which to place a load that starts in `cycle`.
 
-        This is the closest legal index that is at least `at`.
+        The index is the closest legal one from `at` on.
         """
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
 
 
 def _by_time(work_list: WorkList, draft: Draft, trace: Trace) -> tuple[WorkList, Draft]:
-    """Return a walk and its draft with their work reordered by start cycle.
+    """Return a work list and its draft with the work sorted by start cycle.
 
-    In the new order, a load's index in the work is a time for all units. The order of each unit and all dependences
-    stay, because an item starts after all items on which it depends. An item starts with its first step, its store or
-    its load of parameters. Loads of its micro-ops and its NOPs may come earlier.
+    After sorting, a position in the work stands for a time that is the same on all units. The order of each unit and
+    all dependences stay, because an item starts after all items on which it depends. An item starts at its first step,
+    store, or load of parameters. The item's micro-op loads and NOPs may come earlier.
     """
-    if work_list.line.gemm == work_list.line.alu:  # one unit runs all work but stores, in stream order
+    if work_list.line.gemm == work_list.line.alu:  # with one compute unit, the work is already in order
         return work_list, draft
     work = np.array(draft.stream_order.work)
     starts = np.zeros(len(work), np.int64)
@@ -302,8 +302,8 @@ def _by_time(work_list: WorkList, draft: Draft, trace: Trace) -> tuple[WorkList,
 def _user(work_list: WorkList, load: PlacedLoad) -> int:
     """Return the index in `WorkList.work` of the first item that uses the loaded data.
 
-    If no item uses the data, return the item before which the load stands. A kernel row that only multiplies padding is
-    such a case.
+    No item uses the weights of a kernel row that only multiplies padding. For such a load, return the item after the
+    load.
     """
     for index in range(load.need, len(work_list.work)):
         layer, work = work_list.work[index]
@@ -331,7 +331,8 @@ def _loads_ahead(work_list: WorkList, draft: Draft, trace: Trace, first: bool, r
     for number, load in enumerate(work_list.loads):
         if number not in left:
             continue
-        # The inputs of this load are in DRAM from `ready` on. Loads of micro-ops before this cycle use the port first.
+        # From cycle `ready` on, the load's slot is free and its inputs are in DRAM. Earlier micro-op loads use the port
+        # first.
         ready = max(times.free(load), times.stored(load))
         while times.reads and times.reads[0][0] <= max(now, ready):
             now += times.reads.popleft()[1]
@@ -339,11 +340,11 @@ def _loads_ahead(work_list: WorkList, draft: Draft, trace: Trace, first: bool, r
             while queue and queue[0] <= number:
                 queue.popleft()
         heads = [queue for queue in queues if queue]
-        while heads:  # among the loads that can start first, the load needed first
+        while heads:  # take the load that can start first (in a tie, the load needed first)
             queue = min(heads, key=lambda queue: (max(now, times.free(left[queue[0]])), queue[0]))
             moved = left[queue[0]]
             begin = max(now, times.free(moved))
-            # A load may only fill the time until the waiting load is ready; weights are split to fit.
+            # Move a load only into the wait: split a load of weights that is longer than the wait.
             some, rest = _within(work_list, moved, ready - begin) if moved.first <= load.need else (None, moved)
             if some:
                 at = min(times.place(some, at, begin), load.need)
@@ -364,7 +365,7 @@ def _loads_ahead(work_list: WorkList, draft: Draft, trace: Trace, first: bool, r
 
 
 def _times(work_list: WorkList, draft: Draft, trace: Trace, first: bool, micro_ops: bool) -> _Times:
-    """Return the times at which the work of a traced draft would start and end without waits for loads."""
+    """Return the start and end of each work item of a traced draft, as if no unit ever waited for a load."""
     items = draft.item
     work = np.array(draft.stream_order.work)
     starts, ends, waits, read = np.zeros((4, len(work)), np.int64)

@@ -32,8 +32,8 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.timing import MODELS, Handover, Intervals
 
-#: The content of accumulators before a group starts them. ANYTHING: any value. SUMS: sums; after `clip_to_floor` has
-#: shifted them, they are not below FLOOR. CLIPPED: results, which are not below FLOOR.
+#: The content of accumulators before a group starts them. ANYTHING: any value. SUMS: sums, which are not below FLOOR
+#: once `clip_to_floor` has shifted them. CLIPPED: results, which are not below FLOOR.
 ANYTHING, SUMS, CLIPPED = range(3)
 #: The numbers of a layer's tensors, which are indices of emit.TensorPlaces. The operands have the numbers from 0 on.
 WEIGHTS = -1
@@ -46,10 +46,10 @@ LEAST = -128
 class LoadTiles(NamedTuple):
     """A load of tiles into slot `slot` (see plan.py) of the memory `memory`.
 
-    `parts`: the rows of tiles to move, each with its tensor: an operand, WEIGHTS or PARAMETERS. On chip, the parts
-    begin at tile `at` of the slot. `chunk`: the number of a weight chunk (see Plan.weight_chunks; the tile for
-    residuals is one more chunk, after the last). `piece`: whether the load is a piece of the chunk. A run only waits
-    for the pieces in RunSteps.pieces. `acc`: the accumulator slot that contains the parameter slot (-1: none).
+    `parts`: pairs of a tensor (an operand's number, WEIGHTS or PARAMETERS) and a transfer to tile `at` of the slot.
+    `chunk`: the number of a weight chunk (see Plan.weight_chunks; the tile for residuals is one more chunk, after the
+    last). `piece`: whether the load is a piece of the chunk. A run only waits for the pieces in RunSteps.pieces. `acc`:
+    the accumulator slot that contains the parameter slot (-1: none).
     """
 
     memory: Literal["inp", "wgt", "par"]
@@ -61,7 +61,7 @@ class LoadTiles(NamedTuple):
 
     @property
     def tiles(self) -> Range:
-        """The loaded tiles of a chunk, for a load of one part."""
+        """The tiles of the slot that a load with a single part fills."""
         ((_, part),) = self.parts
         return Range(part.at, part.length)
 
@@ -76,7 +76,7 @@ def row_of(start: int, tiles: Range) -> TileTransfer:
 
 
 def input_load(layer: Layer, slot: int, group: Group, chunk: Chunk) -> LoadTiles:
-    """Return the load of a chunk's input tiles. The tiles of a second operand follow the first operand's."""
+    """Return the load of a chunk's input tiles, operand after operand."""
     box = chunk.inputs.size * group.box
     parts = tuple(
         (operand, part._replace(at=part.at + operand * box))
@@ -91,7 +91,7 @@ def weight_load(plan: Plan, slot: int, chunk: int, tiles: Range, piece: bool = F
 
 
 def parameter_load(layer: Layer, slot: int, outs: Range, acc: int = -1) -> LoadTiles:
-    """Return the load of the parameters of some output channel tiles; an `add` has one set for all of them."""
+    """Return the load of the parameters of some output channel tiles. An `add` has one set for all channels."""
     first = 0 if layer.kind == "add" else layer.parameters * outs.first
     return LoadTiles("par", slot, ((PARAMETERS, row_of(first, Range(0, layer.parameter_tiles(outs.size)))),), acc=acc)
 
@@ -127,9 +127,9 @@ Item = LoadTiles | RunSteps | StoreResults
 class PlacedLoad(NamedTuple):
     """A load for layer `layer`, which stands in the stream before item `at` of `WorkList.work`.
 
-    `at` has three limits, which are indices in `WorkList.work`. `at` is at least `free`, the item after the last user
-    of the data that the load overwrites. `at` is above `stored`, the last store whose result the load reads (-1 if the
-    load reads no result). `at` is at most `need`, the first item that uses the load.
+    Three indices in `WorkList.work` limit `at`. `free`, the lower limit: the item after the last user of the
+    overwritten data. `stored`, below `at`: the last store whose result is loaded (-1: the load reads no result).
+    `need`, the upper limit: the first item that uses the load.
     """
 
     at: int
@@ -146,9 +146,9 @@ class PlacedLoad(NamedTuple):
 
 
 def earliest_loads(loads: Sequence[PlacedLoad]) -> list[PlacedLoad]:
-    """Return the loads in the order of the load unit. Each load is as early as the order of layers allows.
+    """Return the loads in the order of the load unit, as early as possible.
 
-    A layer's loads come after all loads of the previous layer.
+    The loads of a layer come after all loads of the previous layer.
     """
     moved: list[PlacedLoad] = []
     floor = last = layer = 0
@@ -191,7 +191,7 @@ def open_group(layer: Layer, group: Group, content: int, limit: int) -> tuple[St
         tiles += group.outs.size * group.box
     elif layer.kind == "add" and not layer.shifts:
         tiles *= 2
-    if started and content == CLIPPED:  # the minimum with a bias or constant needs tiles that are not below FLOOR
+    if started and content == CLIPPED:  # `started` is a minimum, which needs old values that are not below FLOOR
         return started
     return (clear(tiles) if content == ANYTHING or not started else clip_to_floor(tiles), *started)
 
@@ -206,7 +206,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
     kernels: Iterable[RelativeKernel]
     if layer.kind == "sum":
         kernels = sum_kernels(layer, rows, columns, block, limit)
-    elif layer.kind == "add":  # a piece of a group may load the input for the whole group
+    elif layer.kind == "add":  # the load may have the input of the whole group
         box = columns.size
         dims = (
             Dim(2, 0 if layer.shifts else group.tiles, outs * box, sums=layer.shifts),
@@ -224,7 +224,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
 def _repeated(layer: Layer, group: Group, limit: int) -> list[RelativeKernel]:
     """Return kernels that copy each input tile to all of its output tiles.
 
-    Each position in the repeat pattern is one kernel, because the outputs of the position lie at equal distances.
+    One kernel covers one position of the repeat pattern, because the outputs at this position are evenly spaced.
     """
     tall, wide = layer.repeat
     rows = group.rows
@@ -245,7 +245,7 @@ def close_group(layer: Layer, group: Group, above: Span | None, limit: int, copi
     """Return the ALU steps between a group's sums and its store.
 
     `above`: the rows of the previous group. `copies`: whether only the ALU writes the out memory, as with four stages.
-    In this case, if there are no other steps, the ALU adds 0 to the sums.
+    If no other step would write it, the ALU then adds 0 to the sums.
     """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
@@ -263,7 +263,7 @@ def copy(tiles: int) -> Step:
 def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     """Return the ALU steps of a maximum pool, which compare the codes of a window tap by tap.
 
-    Identity weights have copied the codes into the accumulators, after the group's own tiles.
+    GEMM with identity weights has copied the codes to accumulators behind the group's own tiles.
     """
     rows = group.rows
     columns = group.columns
@@ -290,7 +290,7 @@ def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
 
 
 class Costs:
-    """Estimates the cycles of instructions and transfers on a machine, under timing model `name`."""
+    """Estimates of cycles of instructions and transfers on a machine, under timing model `name`."""
 
     def __init__(self, config: Config, name: str) -> None:
         self.config = config
@@ -312,16 +312,16 @@ class Costs:
         return sum(part.rows * self.row + -(-part.rows * part.length * chip.tile_bytes // self.beat) for part in parts)
 
     def joined(self, run: Run) -> tuple[Step, ...]:
-        """Return steps with the same cycles as a run that are faster to time.
+        """Return steps that take the same cycles as a run, but are faster to time.
 
-        The result is one step without computation, with the same number of cycles and of listed micro-ops. Runs with
-        rescaling steps are returned unchanged, because their cycles depend on the operands.
+        The result is one step with the same cycles and the same number of listed micro-ops, which computes nothing.
+        Runs with rescaling steps are returned unchanged, because their cycles depend on the operands.
         """
         if run not in self._joined:
             steps = run.steps
             first = run.steps[0]
             listed = sum(len(step.kernel.dst) for step in steps)
-            # The lists of real steps have at most a quarter of the micro-op cache.
+            # The list of a real step fills at most a quarter of the micro-op cache.
             room = self.config.sram(self.config.pipeline.uop_memory(alu=first.op is not None)).depth // 4
             if len(steps) > 1 and listed <= room and not any(step.op in RESCALING for step in steps):
                 cycles = sum(map(self.step, steps)) // self.intervals.of(first.op, first.imm is not None)
