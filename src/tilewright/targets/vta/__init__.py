@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class VtaTarget(LaunchedTarget[Config]):
-    """The target `vta`. The protocol Target in targets/base.py documents its methods."""
+    """The target `vta`. For its methods, see the protocol Target in targets/base.py."""
 
     name = "vta"
     kind = Config

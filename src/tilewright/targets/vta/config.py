@@ -42,8 +42,8 @@ class Board(NamedTuple):
     hls_period_ns: int
 
 
-#: Source: config/pkg_config.py. Targets that it does not name (sim, tsim, intelfocl) get pynq's numbers.
-#: Upstream notes that de10nano's numbers are not passed on to its Chisel gateware.
+#: Source: config/pkg_config.py. The file does not name sim, tsim and intelfocl, which get the numbers of pynq. Upstream
+#: notes that its Chisel gateware does not use the numbers of de10nano.
 BOARDS = {
     "pynq": Board(6, 100, 7),
     "ultra96": Board(7, 333, 2),
@@ -78,7 +78,7 @@ RANGES = {
     "acc_read_bits": (1, 16 * PAGE, "at most two tiles of 4096 bytes per cycle"),
 }
 
-#: The keys of hdl.multipliers.MULTIPLIERS. They are repeated here because a run imports no gateware modules.
+#: The keys of hdl.multipliers.MULTIPLIERS. The keys are repeated here because a run imports no gateware modules.
 MULTIPLIERS = ("single", "packed", "logic")
 #: How DRAM answers in the timing model chisel: after `dram_latency` cycles, or as in upstream's tsim.
 MEMORIES = ("delay", "tsim")
@@ -129,29 +129,28 @@ class Config:
     LOG_INP_BUFF_SIZE: int  # bytes
     LOG_WGT_BUFF_SIZE: int  # bytes
     LOG_ACC_BUFF_SIZE: int  # bytes
-    HW_VER: str = "0.0.2"  # all samples but zcu104's and intelfocl's; upstream does not require the key
-    # Our own keys. Upstream files do not need them, and `to_dict` omits those at their defaults.
+    HW_VER: str = "0.0.2"  # as in most of upstream's samples; upstream does not require the key
+    # Our own keys, which upstream's files do not need. `to_dict` omits a key whose value is the default.
     LOG_BUS_WIDTH: int | None = timed()  # DMA bus, bits; upstream's macro VTA_LOG_BUS_WIDTH; None: by TARGET
-    dram_latency: int = timed(16)  # cycles; as in upstream's tsim memory model
+    dram_latency: int = timed(16)  # cycles, as in the memory model of upstream's tsim
     queue_depth: int = timed(512)  # instructions per unit; HLS and Chisel
     burst_beats: int = timed(256)  # beats of the longest burst of upstream's Chisel design: its LOG_BURST; see timing
     memory_model: str = field(default="delay", metadata=given.ONLY_TIME)  # "tsim": the memory of upstream's tsim
     token_depth: int = timed(1024)  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
-    semantics: str = "hls"  # the implementation to follow where upstream's differ: isa/alu.py, SEMANTICS
+    semantics: str = "hls"  # the upstream implementation to follow where several differ: isa/alu.py, SEMANTICS
     stages: int = 3  # 4: the tensor ALU is a unit of its own, with its own micro-ops
     acc_banks: int = 4  # four stages only: banks of acc, each used by one unit at a time
     LOG_ALU_UOP_BUFF_SIZE: int = 12  # bytes; four stages only: the ALU's micro-op memory
     alu: str = "upstream"  # "rounding" adds MULH and RSHR; "fused" adds REQ as well; "float" has REQ in float32
     LOG_PAR_BUFF_SIZE: int = 14  # bytes; ALUs with REQ only: its parameter memory
     alu_lanes: int | None = timed()  # values that the tensor ALU processes per cycle; None: a tile. See timing/model.py
-    inp_read_bits: int | None = (
-        timed()
-    )  # bits per cycle of each SRAM port; None: enough for one GEMM micro-op per cycle
+    # Bits per cycle of each SRAM port; None: enough for one GEMM micro-op per cycle.
+    inp_read_bits: int | None = timed()
     wgt_read_bits: int | None = timed()
     acc_read_bits: int | None = timed()
     acc_write_bits: int | None = timed()
     multipliers: str = "single"  # gateware, see hdl/mac.py; "packed": two products a DSP block; "logic": no DSP blocks
-    own_alu: tuple[OwnOperation, ...] = ()  # ALU operations of the user's own
+    own_alu: tuple[OwnOperation, ...] = ()  # the user's ALU operations
     clock_mhz: int | None = timed()  # None: by TARGET
 
     def __post_init__(self) -> None:
@@ -173,7 +172,7 @@ class Config:
 
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
-        """Return the configuration in a JSON file or parsed JSON. Raises ConfigError if it is unreadable or illegal."""
+        """Return the configuration in a JSON file or parsed JSON. Raises ConfigError for an illegal configuration."""
         where = "VTA config"
         data = source
         folder = None
@@ -219,7 +218,7 @@ class Config:
 
     @cached_property
     def plain(self) -> Config:
-        """The machine with the same programs and cycles, in which every key that affects neither has a fixed value."""
+        """This machine, with a fixed value in each key that affects neither programs nor cycles."""
         return replace(
             self,
             TARGET="pynq",
@@ -231,7 +230,7 @@ class Config:
         )
 
     def difference(self, other: Config) -> str:
-        """Return the key that makes programs of another machine differ, and its values; "" if programs are the same."""
+        """Return, as text, the first key for which programs of another machine differ; "" if there is none."""
         mine = self.plain.to_dict()
         theirs = other.plain.to_dict()
         for key in {**mine, **theirs}:
@@ -367,7 +366,7 @@ class Config:
         return AluOp.REQ in self.alu_ops
 
     def sram(self, memory: Memory) -> Sram:
-        """Return the on-chip memory with the id `memory`: `acc` for both ACC and ACC_8BIT."""
+        """Return the on-chip memory with the id `memory`. ACC and ACC_8BIT are both `acc`."""
         sram: Sram = getattr(self, _SRAM_OF[memory])
         return sram
 
@@ -382,7 +381,7 @@ class Config:
 
     @property
     def storage(self) -> dict[str, int]:
-        """The on-chip bytes, by name, of each memory, all command queues, and all token queues (one bit per token)."""
+        """The on-chip bytes by name: each memory, all command queues, and all token queues (one bit per token)."""
         units = len(self.pipeline.units)
         return {
             **{chip.name: chip.depth * chip.tile_bytes for chip in self.chips},
@@ -482,7 +481,7 @@ def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
     if c.stages == 4 and c.alu == "rounding":
         refuse("stages=4 does not support alu rounding, whose constants lie in gemm's part of acc", "set alu to fused")
     if c.stages == 4:
-        # The instruction formats are shared: fields are as wide as for the larger memory of GEMM's micro-ops.
+        # Both units share the instruction formats, whose fields are only wide enough for the micro-op memory of GEMM.
         if c.alu_uop.index_bits > c.index_bits.uop:
             limit = f"2^{c.index_bits.uop}, the most that an instruction can address (LOG_UOP_BUFF_SIZE)"
             refuse(f"alu_uop holds 2^{c.alu_uop.index_bits} micro-ops, above {limit}", "decrease LOG_ALU_UOP_BUFF_SIZE")

@@ -29,8 +29,7 @@ from tilewright.targets.vta.timing import MODELS
 
 REMEDY = "give the .npz files of golden vectors (vta_vectors, vta_chisel_vectors)"
 TIMES = "times_"
-#: The keys of the machine of each build of the RTL. The model does not cover other builds, such as builds of older
-#: sources.
+#: The configuration keys of each build of the RTL that the model covers. Builds of older sources are not covered.
 BUILDS: Mapping[str, Mapping[str, Any]] = {
     "pynq": {},
     "de10": {"burst_beats": 16},
@@ -41,7 +40,10 @@ BUILDS: Mapping[str, Mapping[str, Any]] = {
 
 
 def conform(path: Path) -> ConformCase:
-    """Replay the golden vector in a file, and return whether our results agree. Raises InputError for other files."""
+    """Replay the golden vector in a file, and return whether our results agree.
+
+    Raises InputError if the file is no golden vector.
+    """
     vector = Entries(path, "array", REMEDY, arrays(path, remedy=REMEDY))
     if any(name.startswith(TIMES) for name in vector):
         return _times(path, vector)

@@ -41,7 +41,7 @@ BLOCK = 16
 
 
 class VtaLaunch(OnImage[Config]):
-    """One launch of VTA. Its methods are documented in tilewright/targets/launched.py."""
+    """One launch of VTA. For its methods, see tilewright/targets/launched.py."""
 
     @property
     def together(self) -> int:
@@ -74,7 +74,7 @@ class VtaLaunch(OnImage[Config]):
         return self._described(_KEPT.get(self.launch, {}).get((self.config, options)) or self._prepared(options))
 
     def _prepared(self, options: RunOptions) -> Prepared:
-        """Return the results that need no data. Results of a machine that differs only in cycles are reused."""
+        """Return the results that do not depend on data. Reuse the results of a machine that differs only in cycles."""
         for (machine, _), prepared in _KEPT.get(self.launch, {}).items():
             if given.only_time_differs(machine, self.config):
                 return prepared.on(self.config, options)
@@ -103,9 +103,9 @@ class VtaLaunch(OnImage[Config]):
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The results of a launch that do not depend on data, made with `options`.
+    """The results of a launch under `options` that do not depend on data.
 
-    Computed values are not included: `run_passes` writes them to DRAM. `results` keeps the launch's result, without
+    Values are not included; `run_passes` writes computed values to DRAM. `results` keeps the launch's result, without
     values, for later runs.
     """
 
@@ -159,7 +159,7 @@ class Prepared:
         return self.passes.sequence(options)
 
     def figures(self, layer: Array | None, nodes: int) -> tuple[Figures, ...]:
-        """Return the figures of each node of the launch. If nothing was timed or there is one node: of the launch.
+        """Return the figures of each node of the launch, or of the whole launch if it was not timed or has one node.
 
         `layer` int64 [n]: the node of each instruction; None if there is one node.
         """
@@ -172,7 +172,7 @@ class Prepared:
             rows: tuple[Figures, ...] = (self.trace.figures(busiest, int(self.macs.sum()), serial_cycles=serial),)
         else:
             rows = self.trace.parts(layer, self.serial, busiest, self.macs)
-            rows += (Figures(),) * (nodes - len(rows))  # trailing nodes without instructions
+            rows += (Figures(),) * (nodes - len(rows))  # the last nodes may have no instructions
         if self.options.timing is None:
             return rows
         bounds = self.limits(layer, nodes)
@@ -197,7 +197,7 @@ class Prepared:
 
     @property
     def macs(self) -> Array:
-        """The multiply-accumulates of each instruction, int64 [n]; 0 for reset GEMMs, as they discard the products."""
+        """The multiply-accumulates of each instruction, int64 [n]. Reset GEMMs have 0: their products are unused."""
         counts = np.append(self.elaborated.kernels.accumulates, False)[self.elaborated.kernel]
         macs: Array = self.elaborated.micro_ops * counts * self.elaborated.config.macs_per_cycle
         return macs
@@ -218,8 +218,8 @@ def run_passes(
 ) -> Prepared:
     """Run an instruction stream (uint8 [n, 16]) on `dram`. The run changes the contents of `dram`.
 
-    `meanwhile` is called while the values are computed.
-    Raises HazardError if `options` ask for values and the program deadlocks or accesses memory out of range.
+    `meanwhile`: called in parallel with the computation of values. Raises HazardError if `options` ask for values and
+    the program deadlocks or accesses memory out of range.
     """
     prepared = prepare(insns, config, dram, bases, options)
     if options.values:
@@ -237,7 +237,7 @@ def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
         expect(len(insns))
     program = elaborate(decode(insns, config), config, dram, bases)
     relation = order(program.table)
-    outside = [*unmapped(program, dram), *_off_chip(program)]  # DRAM has holes, so `unmapped` checks its segments
+    outside = [*unmapped(program, dram), *_off_chip(program)]  # `unmapped` checks DRAM, `_off_chip` all other memories
     stored = {} if outside else stored_resets(program, relation.sequence)
     if stored:
         program = program.with_operands(stored)
@@ -279,7 +279,7 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
     high = low + (moved.rows[steps] - 1) * moved.stride[steps] + moved.row_bytes[steps]
     start = np.array([-1, *(segment.address for segment in dram.segments)], np.int64)
     end = np.array([-1, *(segment.end for segment in dram.segments)], np.int64)
-    # The last segment that starts at or before the transfer. Entry -1 is no segment.
+    # Find the last segment that starts at or before the transfer. Entry 0 stands for no segment.
     home = np.searchsorted(start, low, side="right") - 1
     findings = []
     for index in np.flatnonzero(high > end[home])[:LISTED].tolist():
@@ -294,7 +294,7 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
 
 
 def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
-    """Return a finding if FINISH does not wait for a STORE. The host may then read the STORE's output too early."""
+    """Return a finding if FINISH does not wait for a STORE, whose output the host may therefore read too early."""
     opcode = program.stream.opcode
     line = program.config.pipeline
     finish = np.flatnonzero(opcode == Opcode.FINISH)[:1]

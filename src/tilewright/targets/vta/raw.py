@@ -1,19 +1,16 @@
 """Folders of raw binaries in the form of the compiler of onera/standalone-vta; see docs/vta.md, Programs of others.
 
-The files of a program have the same end of their names (NAME below, possibly empty):
+All files of a program have names with the same ending (NAME below, possibly empty):
 
-    instructionsNAME.bin        instructions, 16 bytes each
-    uopNAME.bin                 micro-ops, 4 bytes each
-    inputNAME.bin, weightNAME.bin, accumulatorNAME.bin, add_accumulatorNAME.bin
-                                what is in DRAM before the run; empty files hold nothing
-    memory_addressesNAME.csv    where in DRAM: a line for each file, of the words below
-    expected_outNAME.bin        what must be in DRAM after the run
+    instructionsNAME.bin        instructions, 16 bytes each uopNAME.bin                 micro-ops, 4 bytes each
+    inputNAME.bin, weightNAME.bin, accumulatorNAME.bin, add_accumulatorNAME.bin the contents of DRAM before the run; an
+    empty file has no data memory_addressesNAME.csv    the places of the data in DRAM, with a line for each file
+    expected_outNAME.bin        the expected contents of DRAM after the run
 
-A line is `INP,0x1000,0x100`: a kind, a physical address, and the index of the same place for instructions, in tiles of
-the kind's memory. Only the index matters: if a folder was made with an offset of DRAM, the indices do not include the
-offset. A line of an older folder is `inp,0x1000`, with a byte address. In such folders, inp, wgt and out have the
-address 0, because a test bench fills these memories. These data are placed at the first tile that the instructions
-transfer.
+A line is `INP,0x1000,0x100`: a kind, a physical address, and the DRAM index with which instructions address the same
+place (in tiles of the kind's memory). Only the index is used, because it does not include the DRAM offset of the
+compiler. A line of an older folder is `inp,0x1000`, with a byte address. Such folders give inp, wgt and out the address
+0, because a test bench fills these memories. We place these data at the first tile that the instructions transfer.
 """
 
 from __future__ import annotations
@@ -47,13 +44,13 @@ EXPECTED = "expected_out"
 
 
 class Kind(NamedTuple):
-    """A kind of data: the start of its file's name, and the memory to load into or to store from."""
+    """A kind of data: the beginning of its file name, and the memory that loads or stores it."""
 
     file: str
     memory: Memory
 
 
-#: By the word in the list of addresses, in the order in DRAM. INSN is missing, because no instruction addresses INSN.
+#: The kinds by their word in the list of addresses, in DRAM order. INSN is left out: no instruction addresses it.
 KINDS = {
     "INP": Kind("input", Memory.INP),
     "WGT": Kind("weight", Memory.WGT),
@@ -67,8 +64,8 @@ KINDS = {
 def read(folder: Path, config: Config) -> Loaded:
     """Read a folder: a program of one launch for each NAME, and its expected outputs.
 
-    An instruction may load the rest of a file's last page of DRAM. These bytes are 0, and a finding lists them. Raises
-    ProgramError, naming the file, if a file is missing or malformed, or if data have no address.
+    An instruction may load the unused rest of a file's last page of DRAM, whose bytes are 0. A finding lists such
+    bytes. Raises ProgramError, naming the file, if a file is missing or malformed, or if data have no address.
     """
     ends = sorted(path.name[len(CODE) : -len(".bin")] for path in folder.glob(f"{CODE}*.bin"))
     if not ends:
@@ -163,15 +160,15 @@ def _bytes(path: Path) -> Array:
     return np.frombuffer(path.read_bytes(), np.uint8)
 
 
-#: The kind of constants for each memory into which constants are loaded.
+#: The kind of data for constants, by the memory into which they are loaded.
 CONSTANTS = {Memory.UOP: "UOP", Memory.WGT: "WGT", Memory.INP: "INP", Memory.ACC: "ACC", Memory.ACC_8BIT: "ACC"}
 
 
 def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], end: str) -> dict[str, bytes]:
-    """Return the files of a launch by name; each name of a file ends with `end`.
+    """Return the files of a launch by name. Each file name ends with `end`.
 
-    In a folder, the data of a kind are contiguous; in a launch, they have any order. So data get new addresses, and
-    transfers get new indices.
+    A launch can place its data in any order, but in a folder the data of each kind are contiguous. Data therefore get
+    new addresses, and transfers get new indices.
 
     `inputs`: the bytes of input segments, uint8 [1, size], by name. The expected output comes from the simulator.
     Raises ProgramError, naming the launch, if the launch uses extensions or segments that a folder cannot contain.
@@ -231,7 +228,7 @@ def _kinds(name: str, moved: Moves, image: LaunchImage, home: Array) -> dict[str
 
 
 def _placed(segments: Sequence[DramSegment], kinds: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Yield the kind and the new address of each segment that has a kind, by name. Each begins on a page."""
+    """Yield (name, (kind, new address)) for each segment that has a kind. The addresses are page-aligned."""
     address = PAGE
     for word in KINDS:
         for segment in segments:

@@ -1,6 +1,7 @@
 """A user's schedule: tile sizes, loop order and slots of layers, as frozen dataclasses and as a file.
 
-Files and JSON values are untrusted: their form is checked here. compiler/legal.py checks that a plan is possible.
+This module checks the form of files and JSON values, which are untrusted. compiler/legal.py checks that a plan is legal
+on a machine.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tilewright import fields
 from tilewright.errors import SHOWN, InputError, shown
 from tilewright.fields import FieldError, Range, defaults, naming, record, types
 
-#: The version of the file format, and the only target with such schedules.
+#: The version of the file format, and the only target whose schedules have this format.
 VERSION = 1
 TARGET = "vta"
 LARGEST = (1 << 31) - 1
@@ -28,9 +29,9 @@ Times: TypeAlias = Annotated[int, Range(0, LARGEST)]
 class Tile:
     """Sizes of a group of output tiles that are summed together, or of a whole layer.
 
-    A group is `rows` x `columns` pixels of `output_tiles` channel tiles. It is summed `input_tiles` input channel tiles
-    at a time. The number of channels in a channel tile is the machine's block (16 by default). Pixels side by side in
-    one tile count as one column.
+    A group is `rows` x `columns` pixels of `output_tiles` channel tiles. Its sums are computed from chunks of
+    `input_tiles` input channel tiles. The number of channels in a channel tile is the machine's block (16 by default).
+    Pixels side by side in one tile count as one column.
     """
 
     rows: Size
@@ -41,7 +42,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Slots:
-    """The number of equal parts of inp, wgt and acc. It limits how many groups or chunks can overlap."""
+    """The number of equal parts of inp, wgt and acc, which limits how many groups or chunks can overlap."""
 
     inp: Size = 1
     wgt: Size = 1
@@ -61,9 +62,10 @@ class LayerSchedule:
     """The schedule of the layer whose first (or only) node is `layer`.
 
     `outer_loop`: "space" if all output channels of an image tile come before the next image tile, else "channels".
-    `nodes`: all nodes that the layer computes, `of`: its whole size; both are compared with the network, if given.
-    `form`: "plain", or another layout of the layer in tiles, if it has one: "strips" of an image row, or image "rows"
-    in the place of channels. `alone`: whether the layers of its launch get a launch each.
+    `nodes`: all nodes that the layer computes. `of`: the size of the whole layer. If given, `nodes` and `of` are
+    compared with the network. `form`: the layout of the layer in tiles: "plain", "strips" of an image row, or image
+    "rows" in the place of channels. `alone`: whether the launch that begins with this layer is split into one launch
+    per layer.
     """
 
     layer: str
@@ -95,8 +97,8 @@ class LayerSchedule:
 class Schedule:
     """Schedules of some or all layers of a network; the compiler searches plans for the other layers.
 
-    `config`, `rounding`: if given, the machine (its keys, as in a configuration file) and the rounding mode of the
-    schedule; other machines and modes are refused. `model`: the network's name. `source`: the file's name, for errors.
+    `config`: the keys of the schedule's machine. `rounding`: the schedule's rounding mode. If given, other machines and
+    modes are refused. `model`: the network's name. `source`: the file's name, for errors.
     """
 
     layers: tuple[LayerSchedule, ...]
@@ -138,9 +140,9 @@ def _pairs(data: Mapping[str, Any]) -> list[str]:
 
 
 def read(source: object) -> Schedule:
-    """Read a file, the JSON values of one, or a Schedule. The output of `explain --json` contains a schedule.
+    """Return the schedule in a file, in the JSON values of a file, or in a Schedule.
 
-    Raises InputError if it has another form.
+    The output of `explain --json` contains a schedule, too. Raises InputError for malformed input.
     """
     if isinstance(source, Schedule):  # its values may have any type
         try:
@@ -185,7 +187,7 @@ def _layer(data: object, where: str, number: int) -> LayerSchedule:
     place = f"layer {shown(name)}" if isinstance(name, str) else f"layers[{number}]"
     with naming(f"{where}, {place}", InputError):
         values = record(_LAYER, data, "", _ABSENT)
-        # `threads` sets the number of all slots at once; `slots` replaces single numbers.
+        # `threads` gives all three memories the same number of slots, and `slots` overrides single numbers.
         threads = values.pop("threads")
         slots = record(types(Slots), values.pop("slots"), "slots", dict.fromkeys(types(Slots), threads))
         halvings = record(types(Halvings), values.pop("halvings"), "halvings", defaults(Halvings))

@@ -1,4 +1,4 @@
-"""One step of a backward slice: the elements from which a VTA instruction computes given elements, tile by tile.
+"""One step of a backward slice: from elements that a VTA instruction wrote to the elements that it read, tile by tile.
 
 A tile depends on all tiles that its micro-ops read. Each element has a uint64 with a bit for each slice, so that one
 backward walk follows up to 64 slices.
@@ -58,7 +58,7 @@ def backward(program: Elaborated, step: int, wanted: SliceBits) -> int:
 
 
 def _move(program: Elaborated, move: Move, wanted: SliceBits) -> int:
-    """Go back over a LOAD or a STORE: tiles on chip, and the same number of bytes of DRAM for each."""
+    """Go back over a LOAD or a STORE, which moves on-chip tiles and equally many bytes of DRAM."""
     memory = Memory(move.memory)
     store = move.memory == Memory.OUT
     space = ACC if store and not program.config.rules.out_memory else SPACE_OF[memory]
@@ -67,7 +67,7 @@ def _move(program: Elaborated, move: Move, wanted: SliceBits) -> int:
     size = program.config.dram_tile_bytes(memory)
     unit = granule(program.config)
     address = move.address + rows[:, None] * move.stride + columns * size
-    # DRAM counts in units of the smallest tile, so a tile may be several of them.
+    # The DRAM space has elements of the smallest tile's size, so other tiles may cover several elements.
     spans = [address // unit + more for more in range(-(-size // unit))]
     chip = tiles[move.top : move.top + move.rows, move.left : move.left + len(columns)]
     if store:

@@ -43,7 +43,7 @@ LISTED = 8
 
 
 def scratchpads(config: Config, table: StepTable) -> Mapping[str, Scratchpad]:
-    """Return the on-chip memories of a machine by name. The step table has each as a space."""
+    """Return the on-chip memories of a machine by name, each with its space in the step table."""
     spaces = [space.name for space in table.spaces]
     chips = []
     for chip in config.chips:
@@ -165,7 +165,7 @@ class VtaWalk(Walk):
 
     @cached_property
     def _held(self) -> Mapping[str, Held]:
-        """The tensors of the launch in DRAM: its inputs, then the results of layers that store one."""
+        """The tensors of the launch in DRAM: its inputs, then the results that layers store."""
         if self._launched.program.graph is None:
             return {}
         address = {segment.name: segment.address for segment in self._image.segments}
@@ -210,7 +210,7 @@ MANY = 1000
 class VtaState(State):
     """The memories of one VTA after some instructions of a launch (see sim.walk.State).
 
-    Instructions run with a plan of the value pass, one or many at a time. So a long jump is as fast as a run.
+    A single instruction or many instructions run by a plan of the value pass, so a long jump is as fast as a run.
     """
 
     machine: Machine
@@ -220,8 +220,8 @@ class VtaState(State):
         super().__init__(walk, Machine(config, dram, 1))
         self._program = program
         self._caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
-        # Every reset is executed in full: unlike a run, the debugger shows the out memory even if no STORE reads it. A
-        # reset with operands outside their memories has no sum.
+        # Every reset is executed in full: unlike a run, the debugger shows the out memory even if no STORE reads it.
+        # Exception: a reset whose operands lie outside their memories has no sum.
         _, inp, wgt = program.kernels.spans[1]
         resets = program.kernels.resets & (inp <= config.inp.depth) & (wgt <= config.wgt.depth)
         every = config.gemm_writes_out and config.rules.reset_writes_out and resets.any()

@@ -1,7 +1,7 @@
 """The timing model of upstream's Chisel design, by rules that were established by running its RTL.
 
 Files that a rule names are under hardware/chisel/src/main/scala of apache/tvm-vta at d4a15f6. Cycle 0 of the model is
-the cycle after the launch bit is set. So the cycles of a launch equal the value of the event counter
+the cycle after the launch bit is set, so that the cycles of a launch equal the value of the event counter
 (core/EventCounters.scala).
 """
 
@@ -22,13 +22,14 @@ from tilewright.targets.vta.timing.model import Handover, Timing, compute
 PIPELINE = 7
 NOTHING = 2  # from the start of an instruction without work to the start of the next (core/Compute.scala:121)
 LEAD = 2  # from a LOAD's start to its first command on the bus: engine, command queue (shell/VME.scala:38)
-TURN = 2  # from a command on the bus to the client's next: one queue entry (shell/VME.scala:216)
+TURN = 2  # from a client's command on the bus to its next command: the queue has one entry (shell/VME.scala:216)
 IN_FLIGHT = 16  # maximum number of read bursts in flight (shell/VME.scala:36)
-WIDE = 2  # from the cycle after a LOAD's last beat to its end, if a beat has a tile (core/TensorLoadWideVME.scala:315)
-NARROW = 3  # the same if a tile needs several beats (core/TensorLoadNarrowVME.scala:292)
+WIDE = 2  # from the cycle after the last beat of a LOAD to its end, on a wide bus (core/TensorLoadWideVME.scala:315)
+NARROW = 3  # the same on a narrow bus, where a tile takes several beats (core/TensorLoadNarrowVME.scala:292)
 STORE_LEAD = 1  # from a STORE's start to its first command
 WRITE_LATENCY = 2  # from a write command to its first beat (shell/VME.scala:351)
-#: The memory of upstream's tsim (dpi/VTAMemDPI.scala:132): cycles from a read to its first beat, and cycles for writes.
+#: The memory of upstream's tsim (dpi/VTAMemDPI.scala:132): cycles from a read command to its first beat, the same for a
+#: write command, and cycles from the last written beat to the response.
 TSIM_LATENCY = 18
 TSIM_WRITE_LATENCY = 3
 TSIM_ANSWER = 1

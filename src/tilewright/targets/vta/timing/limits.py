@@ -1,11 +1,11 @@
 """Lower bounds for any schedule of a program's instructions: the work of each unit and of the DRAM port (`Limits`).
 
 `arguments` proves that a layer cannot take fewer cycles: the unit that computes the layer never waits, and each step
-takes its minimum time. A unit runs its steps one by one. So in any order, the steps of a layer occupy the unit for at
-least the sum of their minimum times (sim.costs.least). The own cycles of a layer are the time of its steps on the unit
-plus the waits before these steps. The own cycles of all layers add up to the cycles of the launch. If the own cycles
-equal the sum of the minimum times, no order of the same instructions takes fewer cycles. The first layer of a launch
-also waits for its first instruction, and the last layer ends with a store.
+takes its minimum time. A unit runs its steps one by one, so in any order the steps of a layer occupy the unit for at
+least the sum of their minimum times (sim.costs.least). The own cycles of a layer are the time of its steps on the unit,
+plus the waits before these steps. The own cycles of all layers add up to the cycles of the launch. If a layer's own
+cycles equal the sum of the minimum times, no order of the same instructions takes fewer cycles. The minimum of the
+first layer includes the wait for the first instruction, the minimum of the last layer the final store.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def summed(parts: Collection[Limits]) -> Limits:
 
 
 def of_layers(program: Elaborated, layer: Array | None, count: int, timing: str) -> list[Limits]:
-    """Return the limits of a launch's `count` layers in a timing model; if `count` is 0, of the whole launch.
+    """Return the limits of each of a launch's `count` layers (0: of the whole launch) under a timing model.
 
     `layer` int64 [n]: the layer of each instruction; None if there is one layer.
     """
@@ -64,7 +64,7 @@ def of_layers(program: Elaborated, layer: Array | None, count: int, timing: str)
 
 
 def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Array]:
-    """Return four arrays: the cycles that each instruction occupies GEMM, ALU, read bus (with its fetch), write bus.
+    """Return each instruction's cycles on four resources: GEMM, ALU, read bus (for its fetch, too), and write bus.
 
     In a model without a shared DRAM port (ideal), the read bus only has the reads of `load`.
     """
@@ -96,13 +96,13 @@ def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int
     spent = {unit: _occupancy(trace, unit) for unit in {line.gemm, line.alu}}
     for index in range(count):
         work = {unit: int(needed[steps[mine[steps] == index]].sum()) for unit, (steps, _) in spent.items()}
-        # The unit that the layer uses for the most cycles: the proof can only succeed for this unit.
+        # The proof can only succeed for the unit that the layer occupies for the most cycles.
         unit = max(work, key=lambda unit: work[unit])
         steps, cycles = spent[unit]
         of_layer = mine[steps] == index
         if not program.micro_ops[steps[of_layer]].any():
             continue
-        # The first layer also waits for its first instruction, and the last layer for its last store.
+        # The first layer also waits for the first instruction, and the last layer for the last store.
         ends = delivered(simulated) * bool(of_layer[0]) + drain(program, simulated, int(steps[-1])) * bool(of_layer[-1])
         total = int(cycles[of_layer].sum())
         if total == work[unit] + ends:
@@ -111,7 +111,7 @@ def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int
 
 
 def delivered(simulated: Simulated) -> int:
-    """Return the earliest cycle in which a unit can have an instruction."""
+    """Return the earliest cycle in which an instruction can reach a unit."""
     channel = simulated.channel
     fetch = simulated.fetch
     if not fetch.depth:
@@ -122,10 +122,10 @@ def delivered(simulated: Simulated) -> int:
 
 
 def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
-    """Return the minimum cycles that a unit waits after its last micro-op, for a store and for its own last step.
+    """Return the minimum cycles from a unit's last micro-op to the end of the launch.
 
-    A result of the last micro-op must still be stored, whichever micro-op is the last. `last`: the unit's last step. If
-    `last` is FINISH, it is the last step in any order, and the launch ends when its result has left the unit.
+    In any order, the result of the last micro-op must still be stored. `last`: the unit's last step. FINISH is the last
+    step in any order, and the launch ends when FINISH has left the unit.
     """
     costs = simulated.costs
     store = program.moves.stores
@@ -137,9 +137,9 @@ def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
 
 
 def _occupancy(trace: Trace, unit: int) -> tuple[Array, Array]:
-    """Return a unit's steps in order, and for each step the cycles from the previous step's release to its own release.
+    """Return a unit's steps in order, and each step's own cycles: the wait before it and the time until the next wait.
 
-    The cycles of the last step last until the end of the launch.
+    The own cycles of the last step end with the launch.
     """
     first, steps = trace.table.by_unit
     mine = steps[first[unit] : first[unit + 1]]

@@ -31,7 +31,7 @@ PORTS = {"inp_read_bits": "inp", "wgt_read_bits": "wgt", "acc_read_bits": "acc",
 
 
 class Port(NamedTuple):
-    """The bits per cycle of an SRAM port: `needed` for a GEMM micro-op in each cycle, and `provided` by the memory."""
+    """The bits per cycle of an SRAM port: `needed` to issue a GEMM micro-op in each cycle, `provided` by the memory."""
 
     needed: int
     provided: int
@@ -55,10 +55,11 @@ class Intervals(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """Cycles between the units of a machine, for estimates of a schedule. A store of n beats starts in cycle 0.
+    """Cycles for the transition from compute to store, and from a store to the next.
 
-    `core`: from the last micro-op's cycle to the end of its instruction. `turn`: the next store starts in cycle
-    n + turn. `stored`: the store ends in cycle n + stored.
+    Schedules are estimated with these. `core`: the cycles from the issue of an instruction's last micro-op to the end
+    of the instruction. If a store of n beats starts in cycle 0, the store ends in cycle n + stored, and the next store
+    starts in cycle n + turn.
     """
 
     core: int
@@ -80,13 +81,12 @@ class Timing:
     channel: Callable[[Config], Channel]
     simulated: Callable[[Elaborated, Timing], Simulated]
     handover: Callable[[Config], Handover]
-    tokens_wait: bool = True  # a push waits while its queue is full
+    tokens_wait: bool = True  # whether a push to a full queue waits
 
     def intervals(self, config: Config) -> Intervals:
-        """Return the intervals on a machine. These are the model's, or longer if lanes or ports are too narrow.
+        """Return the intervals of the model on a machine, which are longer if lanes or ports are too narrow.
 
-        An ALU operation on two tiles reads two acc tiles; its immediate form and REQ read one acc tile. Each writes one
-        tile.
+        An ALU operation on two tiles reads two acc tiles; its immediate form and REQ read one. All write one tile.
         """
         sram_ports = ports(config)
 
@@ -165,35 +165,36 @@ def expect(steps: int) -> None:
     jit.expect(2 * 3 * EVENT_US * steps)
 
 
-# Our own gateware. The RTL has the same numbers, and imports some of these numbers. docs/gateware.md states the rules.
-# Numbers are cycles if the comment names no other unit.
+# Our own gateware. The RTL has the same numbers, in part imported from here. docs/gateware.md states the rules. Numbers
+# without a unit are cycles.
 
 LONGEST = 16  # beats of the longest burst: the limit of AXI3, which Zynq-7000 ports have
 IN_FLIGHT = 16  # maximum number of read bursts in flight
-BATCHES = 4  # batches of instructions that fetch has room for: one in delivery, the others requested
-OUTSTANDING = 16  # maximum number of steps of load or store in flight
-CORE = 5  # from a micro-op's issue to its write, and from the release of the compute unit by a step to the step's end
-ALU_CORE = 3  # CORE of the unit `activate`, which computes no products before it reads acc
+BATCHES = 4  # batches of instructions in the fetch buffer: one is delivered while the others are requested
+OUTSTANDING = 16  # maximum number of steps in flight, in the load unit and in the store unit
+CORE = 5  # from a micro-op's issue to its write; also from the cycle in which a step frees the compute unit to its end
+ALU_CORE = 3  # CORE of the unit `activate`, whose pipeline has no multiplication before it reads acc
 EXTENDED = 5  # extra latency of operations in RESCALING; the next instruction starts after their last write
 LEAD = 2  # from a step's start to its first request: address, request
-ACC_WAIT = 1  # added to LEAD for a LOAD of acc, because the core may still write
-FILL_LEAD = 3  # from a LOAD's start to its first tile of zeros: placement, receiver
-UOP_FILL_LEAD = 2  # FILL_LEAD of micro-ops, which never wait for an earlier load
-ACC_FILL_LEAD = 6  # FILL_LEAD of acc: the core must have written
-NOTHING = 1  # a whole instruction without work, such as a NOP
+ACC_WAIT = 1  # extra LEAD of a LOAD of acc, because the core may still write
+FILL_LEAD = 3  # from the start of a LOAD to its first padding tile: placement, receiver
+UOP_FILL_LEAD = 2  # FILL_LEAD of a LOAD of micro-ops, which never waits for an earlier LOAD
+ACC_FILL_LEAD = 6  # FILL_LEAD of a LOAD of acc, which waits for the core's last writes
+NOTHING = 1  # the duration of an instruction without work, such as a NOP
 AR_LATENCY = 1
 R_LATENCY = 1  # one register in each direction of the read channel
 W_LATENCY = 2  # from the grant of a write command to its first beat: read of out, register
-LEAVE = 2  # load and store: from freeing the unit to the step's end, if the step waits for no data
-READ_AHEAD = 2  # store: from freeing the unit to the cycle after the last beat
-ARRIVED = 1  # load: from the cycle after its last beat to the step's end
-RESPONSE = 1  # store: from the cycle after its last beat to the step's end, in addition to the memory's delay
+LEAVE = 2  # load and store: from the cycle in which a step frees the unit to its end, if no data are awaited
+READ_AHEAD = 2  # store: from the cycle in which a step frees the unit to the cycle after its last beat
+ARRIVED = 1  # load: from the cycle after the last beat to the step's end
+RESPONSE = 1  # store: from the cycle after the last beat to the step's end, without the memory's delay
 
 
 def _gateware(program: Elaborated, timing: Timing) -> Simulated:
     """Return the costs of a launch on our gateware.
 
-    If both request DRAM, compute reads before load. Load and store accept the next instruction before data arrives.
+    If compute and load request DRAM in the same cycle, compute reads first. Load and store accept the next instruction
+    before data arrive.
     """
     config = program.config
     moved = program.moves
@@ -237,7 +238,7 @@ def _channel(config: Config) -> Channel:
 
 
 def _core(program: Elaborated, timing: Timing) -> Array:
-    """Return the cycles until each GEMM and ALU instruction frees its unit, int64 [n]; 0 if it runs no micro-op."""
+    """Return the cycles after which each instruction frees the core, int64 [n]; 0 if it has no micro-ops."""
     config = program.config
     kernels = program.kernels
     latency = np.array([*(operation.latency for operation in config.own_alu), 0])[kernels.own_index]
@@ -287,7 +288,7 @@ def _waits(kernel: Kernel, interval: int, latency: int) -> int:
     dst = kernel.dst
     src = kernel.src if kernel.reads_source else kernel.dst
     reads = first if kernel.reads_source else last
-    # Most instructions never reuse a tile too soon. Array operations detect this case without the loop below.
+    # Most instructions never reuse a tile too soon. Array operations detect this, and the slow loop is skipped.
     for back in range(1, min(count, latency)):
         again = (dst[back:] == dst[:-back]) & (last[back:] - last[:-back] < latency)
         again |= (src[back:] == dst[:-back]) & (reads[back:] - last[:-back] < latency)
@@ -298,15 +299,16 @@ def _waits(kernel: Kernel, interval: int, latency: int) -> int:
 
 @compiled
 def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int, read: Array) -> int:
-    """Return the total stall, in cycles, of micro-ops that read `src` in cycles `first` and `dst` in cycles `last`.
+    """Return the stall, in cycles, of micro-ops that would read `src` in cycles `first` and `dst` in cycles `last`.
 
-    `read` gets the cycle in which each micro-op reads `dst`, with the stalls before it.
+    `read` receives the cycles in which the micro-ops actually read `dst`.
     """
     count = dst.shape[0]
     late = 0
     for i in range(count):
         for tile, due in ((src[i], first[i]), (dst[i], last[i])):
-            # The loop goes backwards over the micro-ops with writes that may still be pending; `read` ascends.
+            # Go back over the micro-ops whose writes may still be pending. `read` ascends, so the first older one ends
+            # the loop.
             j = i - 1
             while j >= 0 and due + late - read[j] < latency:
                 if dst[j] == tile:
@@ -334,7 +336,7 @@ TILEWRIGHT = Timing(
 )
 
 
-# The other two models
+# The models hls and ideal
 
 #: Cycles for each tile of zeros, after the data. Assumed.
 PAD = 1
@@ -365,7 +367,7 @@ HLS = Timing(
     gemm=1,  # pragma HLS PIPELINE II=1 on the GEMM micro-op loop
     alu=2,  # pragma HLS PIPELINE II=2 on the ALU micro-op loop: it reads the accumulator twice
     alu_immediate=2,  # the same loop runs both forms
-    requantise=2,  # our extension: the same loop
+    requantise=2,  # our extension, assumed to use the same loop
     dispatch=1,  # assumed: one cycle to read the command queue
     pipeline=0,  # assumed: the filling and draining of the pipeline is hidden
     source=TimingModel(
@@ -380,11 +382,11 @@ HLS = Timing(
 
 
 def _ideal(program: Elaborated, timing: Timing) -> Simulated:
-    """Return the costs of a lower bound for any schedule of the same instructions.
+    """Return costs whose cycles are a lower bound for any schedule of the same instructions.
 
-    Only the throughput of units and the tokens limit the cycles. The model omits latencies, dispatch, fetch, pipelines,
-    full command and token queues, and the write response. Each unit has its own DRAM port. A transfer takes one cycle
-    per beat, with whole beats for each row. Padding takes one cycle per tile.
+    Only the throughput of the units and the tokens limit the cycles. The model omits latencies, dispatch, fetch,
+    pipelines, full command and token queues, and the write response. Each unit has its own DRAM port. A transfer takes
+    one cycle per beat, with whole beats for each row. Padding takes one cycle per tile.
     """
     config = program.config
     moved = program.moves
@@ -401,7 +403,7 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
 
 
 IDEAL = Timing(
-    gemm=1,  # one tile operation per cycle, unless the config's lanes and ports are narrower
+    gemm=1,  # a tile operation per cycle, unless the config has narrow lanes or ports
     alu=1,
     alu_immediate=1,
     requantise=1,
