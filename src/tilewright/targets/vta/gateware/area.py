@@ -33,7 +33,7 @@ FITTED = {"lut": "LUT", "ff": "FF"}
 
 
 class Point(NamedTuple):
-    """A measured design: the machine, the cells by kind (LUT, FF, DSP, BRAM), and whether it is not in the fit."""
+    """A measured design: its machine, its cells by kind (LUT, FF, DSP, BRAM), and whether the fit leaves it out."""
 
     config: Config
     cells: Mapping[str, float]
@@ -48,13 +48,13 @@ class Fit(NamedTuple):
 
 
 def area(config: Config) -> dict[str, Any]:
-    """Return the cells of a machine: `lut`, `ff`, `dsp` and `bram36` (a RAMB18E1 is half), and their quality.
+    """Return the numbers of cells of a machine (`lut`, `ff`, `dsp`, `bram36`), and their accuracy.
 
-    `area` is one number for all cells: the percentage used of a Zynq-7020 (DEVICE), for the kind of cells with the
-    largest percentage. The machine fits if `area` is at most 100. `estimate` lists the numbers that are estimates, and
-    `error` the largest relative error of each count on designs that the fit has not seen. `extrapolated` is True if a
-    part of the machine is larger than in every measured design, or if values have widths that no measured design has.
-    For a measured machine, the counts are the measured ones. Raises ConfigError if the machine cannot be built.
+    A RAMB18E1 counts as half a `bram36`. `area` is the highest percentage that any kind of cell takes of a Zynq-7020
+    (DEVICE), so the machine fits if `area` is at most 100. `estimate` lists the numbers that are estimates, and `error`
+    the largest relative error of each count on designs that the fit has not seen. `extrapolated` is True if a part of
+    the machine is larger than in every measured design, or if values have widths that no measured design has. A
+    measured machine gets its measured counts. Raises ConfigError if the machine cannot be built.
     """
     require(config)
     blocks = {"dsp": total(config), "bram36": bram36(config)}
@@ -75,7 +75,7 @@ def area(config: Config) -> dict[str, Any]:
 
 
 def _among_measured(config: Config) -> bool:
-    """Return whether measured designs have parts at least as large as this machine's, and values of the same widths."""
+    """Return whether the measured designs cover the sizes of this machine's parts and the widths of its values."""
 
     machines = [point.config for point in points()]
     kinds = [(c.inp.width, c.wgt.width, c.acc.width, c.semantics) for c in (config, *machines)]
@@ -94,17 +94,17 @@ def terms(config: Config) -> Array:
     multipliers = config.multipliers
     return np.array(
         [
-            1,  # the units' control, fetch, token queues
-            lanes * width,  # the tensor ALU, the accumulators' adders
+            1,  # constant: control of the units, fetch, token queues
+            lanes * width,  # the tensor ALU, and the adders of the accumulators
             products * summed,  # the adders of the array
             products * (multipliers == "packed"),  # the corrections of these adders
             products * factor * (multipliers == "logic"),  # products made of LUTs
-            config.bus_bits,  # masters, and the shifters between beats and tiles
+            config.bus_bits,  # bus masters, and the shifters between beats and tiles
             rescaling["integer"],
             lanes * (config.alu == "fused"),  # REQ: its parameters, zero points and bounds
             rescaling["float"],
             (config.stages == 4) * 1,  # the second unit
-            (config.stages == 4) * lanes,  # its ports to the parts of acc
+            (config.stages == 4) * lanes,  # ports of the second unit to the parts of acc
         ],
         np.float64,
     )
@@ -138,7 +138,7 @@ def _weights(rows: Array, counts: Array) -> Array:
     scaled = rows / counts[:, None]
     kept = np.ones(rows.shape[1], np.bool_)
     weights = np.zeros(rows.shape[1])
-    # Least squares with the most negative weight left out, until no weight is negative.
+    # Repeat the least-squares fit without the most negative weight, until no weight is negative.
     while True:
         weights[:] = 0
         weights[kept] = np.linalg.lstsq(scaled[:, kept], np.ones(len(counts)), rcond=None)[0]
@@ -161,9 +161,10 @@ def _built(config: Config) -> Config:
 #: Minimum bits of both factors, and of the result, for a product that uses a block.
 NARROWEST = 2
 SMALLEST = 9
-#: Address products (rows and columns of padding times a row) in the units that load tiles: the load and GEMM units.
+#: Multiplications of addresses (rows and columns of padding, times a row) in the two units that load tiles: load and
+#: GEMM.
 ADDRESSES = 4 * 2
-#: Blocks per lane of the rescaling ALU: the high product of two int32; with float32 also a product of mantissas.
+#: Blocks per lane of the rescaling ALU, for the high product of two int32. The float ALU also multiplies mantissas.
 LANE = 4
 FLOAT_LANE = 6
 
@@ -182,8 +183,8 @@ DEVICE = {"lut": 53_200, "ff": 106_400, "dsp": CHIPS["pynq"].dsp, "bram36": 140}
 
 
 def require(config: Config) -> None:
-    """Check that gateware can be built for the machine. Raises ConfigError if this is not possible."""
-    if not config.rules.out_memory:  # fsim is a simulator: its STORE reads acc when it runs
+    """Check that gateware can be built for the machine. Raises ConfigError if not."""
+    if not config.rules.out_memory:  # as in fsim, a simulator whose STORE reads acc
         reason = f"semantics={config.semantics} is not supported: it has no memory between compute and store"
         raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
     for operation in config.own_alu:
@@ -225,7 +226,7 @@ def _blocks(a: int, b: int) -> int:
 
 
 def excess(config: Config) -> str:
-    """Explain why the machine does not fit the board of the key TARGET, and suggest a change, as text.
+    """Return, as text, why the machine does not fit the board that the key TARGET names, and a change that helps.
 
     The text is empty if the machine fits, or if the FPGA of the board is not known. Raises ConfigError as `bill` does.
     """

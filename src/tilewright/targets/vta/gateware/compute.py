@@ -43,11 +43,13 @@ def nest(config: Config) -> data.StructLayout:
 
 
 class Sequencer(Part):
-    """Issues the micro-ops of a loop nest, from the cycle after `start`: `index` and `offset`, while `valid` is high.
+    """Issues the micro-ops of a loop nest from the cycle after `start` on.
+
+    `valid` is high while `index` and `offset` are.
 
     `first` and `last` mark the first and last cycle of a micro-op, `ends` the last cycle of the nest. A nest without
-    micro-ops issues nothing. The sequencer waits while `go` is low. Each outer iteration of REQ begins with its
-    factors: `factor` counts from 1 to 3, with the offset of the next parameter tile at each count.
+    micro-ops issues nothing. The sequencer waits while `go` is low. Before each outer iteration of REQ, `factor` counts
+    from 1 to 3 while `offset` steps through the three tiles of factors.
     """
 
     def __init__(self, config: Config) -> None:
@@ -112,15 +114,15 @@ class Sequencer(Part):
         return m
 
 
-#: Cycles from the first cycle of a LOAD of acc until its receiver gets the placement. Earlier, the core may write acc.
+#: Cycles from the first cycle of a LOAD of acc to the start of its receiver, in which the core may still write acc.
 ACC_DRAIN = ACC_FILL_LEAD - 2
 
 
 class ComputeUnit(Part):
-    """Unit `number` of the pipeline, which runs GEMM, ALU or (with three stages) both.
+    """A compute unit, with number `number` in the pipeline.
 
-    An instruction ends, and pushes its tokens, `depth` cycles after the unit is free for the next instruction. At this
-    time, the core has written the results.
+    It runs GEMM, ALU or (with three stages) both. An instruction ends, and pushes its tokens, `depth` cycles after the
+    unit is free for the next instruction. In these cycles, the core writes the last results.
     """
 
     def __init__(self, config: Config, number: int) -> None:
@@ -162,7 +164,10 @@ class ComputeUnit(Part):
         return m
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add GEMM and ALU. Return a signal that the last micro-op was issued (with extra latency: `Core.drained`)."""
+        """Add GEMM and ALU.
+
+        Return the signal that frees the unit: the last issue, or `Core.drained` for extra latency.
+        """
         config = self.config
         core = self.core
         sequencer = Sequencer(config)

@@ -51,10 +51,10 @@ def work_of(config: Config) -> data.StructLayout:
 
 
 class Core(Part):
-    """The compute core. It starts micro-op `index`, with `offset` added to its tile indices, if `work` and `go` allow.
+    """The compute core, which starts micro-op `index` with `offset` added to its tile indices, if `work` and `go` allow.
 
-    `work`: the micro-op's control signals (work_of). `drained`: for an instruction with extra latency, the write of the
-    last micro-op is so close that the next instruction may be issued.
+    `work`: the micro-op's control signals (work_of). `drained`: whether the last delayed write of an instruction with
+    extra latency is so near that the next instruction may be issued.
     """
 
     def __init__(self, config: Config, gemm: bool = True, alu: bool = True) -> None:
@@ -130,7 +130,7 @@ class Core(Part):
             data=Mux(clear, 0, result),
         )
         m.d.comb += [result.eq(self._result(m, now, sums, operand)), self.go.eq(go)]
-        # This comes last, because it overrides the assignments above.
+        # The delayed writes come last, because they override the assignments above.
         m.d.comb += go.eq(self._extended(m, work, write, at, written, operand, result) if self.latency else 1)
         if self.alu and config.has_parameters:
             is_factor = work[read].factor != 0
@@ -197,9 +197,9 @@ class Core(Part):
     def _extended(
         self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
     ) -> Value:
-        """Add MULH, RSHR, REQ and own operations. Operations with extra latency write tile `written` late.
+        """Add MULH, RSHR, REQ and own operations, whose results reach tile `written` late.
 
-        Return a signal that tile `at` has no pending write.
+        Return a signal that is high if tile `at` has no pending write.
         """
         config = self.config
         now = work[write]
@@ -212,8 +212,8 @@ class Core(Part):
             second = Mux(now.use_imm, immediate.replicate(config.batch * config.block), operand)
             results[number] = add_lanes(m, operation, self.acc.data, second, imm, now.writes & (now.own == number))
         pending: list[Value] = []
-        # This is `late` cycles after the usual write: results with this latency are written. Results with a longer
-        # latency are still pending, and a micro-op that reads such a tile must wait.
+        # In stage `write + late`, `late` cycles after the usual write, results with this extra latency are written.
+        # Results with a longer latency are still pending, and a micro-op that reads such a tile must wait.
         for late in range(self.longest + 1):
             stage = work[write + late]
             for kind, value in results.items():
@@ -252,7 +252,7 @@ class Core(Part):
 
 
 def _held(m: Module, value: Value, go: Any) -> Value:
-    """Return `value` delayed by one cycle, in a register that does not change while `go` is low."""
+    """Return `value` delayed by one cycle. The register keeps its value while `go` is low."""
     later = Signal.like(value, name="held")
     with m.If(go):
         m.d.sync += later.eq(value)
@@ -265,7 +265,7 @@ PORTS = {"dst": In(signed(32)), "src": In(signed(32)), "imm": In(signed(16)), "v
 
 
 def add_lanes(m: Module, operation: OwnOperation, dst: Value, src: Value, imm: Value, valid: Value) -> Value:
-    """Add a lane for each 32 bits of `dst`, and return the results, which are `operation.latency` cycles late.
+    """Add a lane for each 32 bits of `dst`. Return the results, which appear `operation.latency` cycles later.
 
     Raises ConfigError if the operation has no lane, or if the ports of its lane are wrong.
     """

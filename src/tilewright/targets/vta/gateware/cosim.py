@@ -130,7 +130,7 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
     prepared.passes.refuse(OPTIONS)
     result = run(image.insns, config, ran, image.bases, engine)
     trace = prepared.trace
-    assert trace is not None  # `refuse` has raised otherwise
+    assert trace is not None  # without a trace, `refuse` has raised an error
     stored = _differences(prepared, modelled, before, _written(prepared, modelled), result)
     differences = [*_times(prepared.elaborated, trace, result), *stored]
     bytes_, left = _left(modelled, ran)
@@ -154,7 +154,7 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
 def waveform(
     image: LaunchImage, config: Config, inputs: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
 ) -> None:
-    """Write a waveform of `cycles` (first, last; None: all), by CXXRTL: our Verilator build has no waveforms."""
+    """Write a waveform of `cycles` (first, last; None: all), with CXXRTL, as our Verilator build has no waveforms."""
     first, last = cycles or (0, 1 << 40)
     dram = image.dram({segment: data[:1] for segment, data in inputs.items()}, 1)
     run(image.insns, config, dram, image.bases, "cxxrtl", wave=Wave(path, max(0, first), last))
@@ -194,7 +194,7 @@ COMMAND = "bus__aw__payload"
 
 
 class Stored(NamedTuple):
-    """A simulated STORE (`step`, `move`), and the resulting DRAM rows: `left`, uint8 [rows, row_bytes]."""
+    """A simulated STORE (`step`, `move`). `left` uint8 [rows, row_bytes]: the DRAM rows that the STORE wrote."""
 
     step: int
     move: Move
@@ -259,7 +259,7 @@ def _differences(
             theirs = memory[place]
             reason = f"has {theirs:#04x} in cycle {beat} on the RTL, {ours:#04x} in the simulator"
             differences.append((beat, f"{name}: {DATA} for {_where(dram, place)} {reason}"))
-        memory[rows] = left  # later STOREs are compared on top of correct data
+        memory[rows] = left  # a difference does not affect the comparison of later STOREs
     else:
         if done < count:
             beat = int(beats.cycle[done])

@@ -22,7 +22,10 @@ WINDOW_BITS = 12
 
 
 class Register(NamedTuple):
-    """A 32-bit control register at byte `offset` of the register block. The host can write it only if `written`."""
+    """A 32-bit control register at byte `offset` of the register block.
+
+    `written`: whether the host can write the register.
+    """
 
     offset: int
     name: str
@@ -48,8 +51,8 @@ MAP = (
     Register(0x28, "status", False, "bit 0: done"),
 )
 
-#: Register blocks of upstream's HLS build, 4 KiB each, and the address of the first (config/pkg_config.py). Boards that
-#: are not listed use pynq's.
+#: Register blocks of upstream's HLS build, 4 KiB each, and the address of the first (config/pkg_config.py). A board
+#: that is not listed gets the value of pynq.
 BLOCKS = ("FETCH", "LOAD", "COMPUTE", "STORE")
 FETCH_ADDRESS = {"pynq": 0x43C00000, "ultra96": 0xA0000000, "zcu104": 0xA0000000, "de10nano": 0xFF220000}
 BLOCK_RANGE = 0x1000
@@ -65,9 +68,9 @@ HLS_REGISTERS = {
     "COMPUTE_BIAS_ADDR": 40,
     "STORE_OUT_ADDR": 16,
 }
-#: Upstream's HLS build has another register map. Its drivers define this macro before they include the header.
+#: Upstream's HLS build has another register map. Drivers of this build define this macro before the #include.
 HLS_MAP = "VTA_UPSTREAM_HLS_REGISTERS"
-#: Fixed widths in hw_spec_const.h that belong to no field.
+#: Widths in hw_spec_const.h that are fixed and are no widths of fields.
 PAD_VALUE_BITS = 2
 MUL_BITS = 8
 #: Upstream's field names that differ from ours.
@@ -78,7 +81,7 @@ STRUCTURES = {"plain": "VTAGenericInsn", "mem": "VTAMemInsn", "gemm": "VTAGemIns
 
 
 def text(config: Config) -> str:
-    """Return the C header. With #error, it stops builds whose upstream -D flags differ."""
+    """Return the C header, which has an #error for builds whose upstream -D flags differ."""
     layouts = config.formats
     tiles = (config.inp, config.wgt, config.acc, config.out)
     board: Macros = {"VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1, "VTA_COHERENT_ACCESSES": "true"}
@@ -129,7 +132,7 @@ def text(config: Config) -> str:
 
 
 def _keys(config: Config) -> dict[str, int | str]:
-    """Return macros VTA_<KEY> for upstream's configuration keys, and for the keys that upstream derives from these."""
+    """Return the macros VTA_<KEY> for upstream's configuration keys and derived keys."""
     keys = {key: value for key, value in config.to_dict().items() if key not in OPTIONAL}
     if not re.fullmatch(r"[\w.+-]+", config.HW_VER, re.ASCII):
         keys["HW_VER"] = json.dumps(config.HW_VER)

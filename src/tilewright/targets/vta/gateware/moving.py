@@ -19,7 +19,7 @@ from tilewright.targets.vta.gateware.units import UNIT, Dispatcher, dispatched, 
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.timing.model import LONGEST, OUTSTANDING
 
-#: The memories that a unit loads or stores, by name. The unit has a port NAME_base for each.
+#: The memories that a unit loads or stores, by name. The unit has a port NAME_base for the base address of each.
 Memories = Mapping[str, Sram]
 
 
@@ -215,6 +215,6 @@ class StoreUnit(Part):
         ]
         # A STORE ends after the responses to all bursts that were granted before the STORE freed the unit.
         ticket, there, ends = leaving(m, self, dispatch, self.granted)
-        # The counters wrap. The sign of their difference shows which counter is ahead.
+        # Both counters wrap, so the sign of the difference shows which counter is ahead.
         m.d.comb += ends.eq(there & ~(self.ended - ticket)[15])
         return m

@@ -86,7 +86,7 @@ class Vta(Part):
                 m.d.comb += getattr(unit, f"{name}_base").eq(getattr(self, f"{register}_base"))
         self._memories(m, load, gemm, alu, store)
 
-        # The order is the priority at the read port: fetch, then compute, then load (timing/model.py has the same).
+        # The read port serves clients in this order: fetch, compute, load (as in timing/model.py).
         readers: tuple[Any, ...] = (fetch, *cores.values(), load)
         reader = add(m, "reader", ReadMaster(bus, len(readers), IN_FLIGHT))
         writer = add(m, "writer", WriteMaster(bus))

@@ -90,9 +90,9 @@ LARGEST_SHIFT = 15
 #: Minimum distance, in micro-ops, from a write of an accumulator tile to the tile's next use (upstream's VerifyDep).
 WRITE_BACK = 3
 UPSTREAM = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL)
-#: The operations on the rescaling lanes. These have a longer latency: see EXTENDED in timing/model.py.
+#: The operations on the rescaling lanes, with a longer latency (EXTENDED in timing/model.py).
 RESCALING = (AluOp.MULH, AluOp.RSHR, AluOp.REQ)
-#: The operations of each kind of ALU (config key `alu`). In "float", the multiplier of REQ is a float32.
+#: The operations of each kind of ALU (config key `alu`). REQ of the ALU "float" multiplies by a float32.
 ALUS = {
     "upstream": UPSTREAM,
     "rounding": (*UPSTREAM, AluOp.MULH, AluOp.RSHR),
@@ -153,7 +153,7 @@ def _shifted_rounding(first: Array, second: Array, form: Form, out: Array | None
 
 
 class Operation(NamedTuple):
-    """An ALU operation except REQ: the computation (see `operate`), the arithmetic of one value (sim.events.KINDS)."""
+    """An ALU operation except REQ: its computation (see `operate`), and its arithmetic per value (sim.events.KINDS)."""
 
     on: Callable[[Array, Array, Form, Array | None], Array]
     kinds: tuple[str, ...]

@@ -54,8 +54,8 @@ class Do(IntEnum):
     WHERE = 18
 
 
-#: The steps of two values, and ABS. Each has NumPy's function and the arithmetic that costs energy (sim.events.KINDS;
-#: "" for wires and single gates). A shift by less than 0 or more than 63 bits shifts all bits out.
+#: The steps with two operands, and ABS: NumPy's function, and the kind of arithmetic that costs energy
+#: (sim.events.KINDS; "" for wires and single gates). A shift by less than 0 or more than 63 bits shifts all bits out.
 _FUNCTIONS: dict[Do, tuple[Callable[..., Any], str]] = {
     Do.ADD: (np.add, "add"),
     Do.SUB: (np.subtract, "add"),
@@ -84,7 +84,8 @@ _COMPARISONS: dict[type[ast.AST], tuple[Do, bool, bool]] = {
     ast.Eq: (Do.EQUAL, False, False),
     ast.NotEq: (Do.EQUAL, False, True),
 }
-#: The functions, also as `np.NAME`: the order to compute the arguments, and the steps after the arguments.
+#: The functions, which may also be called as `np.NAME`: the order in which arguments are computed, and the steps after
+#: that.
 _NAMED: dict[str, tuple[tuple[int, ...], tuple[tuple[Do, int], ...]]] = {
     **dict.fromkeys(("abs", "absolute"), ((0,), ((Do.ABS, 0),))),
     **dict.fromkeys(("min", "minimum"), ((0, 1), ((Do.MIN, 0),))),
@@ -97,7 +98,7 @@ _NAMED: dict[str, tuple[tuple[int, ...], tuple[tuple[Do, int], ...]]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A checked expression: the steps in execution order, each with its `value` (0 for a step without a value)."""
+    """A checked expression: pairs of a step and its constant (0 for steps without one), in execution order."""
 
     steps: tuple[tuple[Do, int], ...]
 
@@ -107,7 +108,7 @@ class Expression:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The arithmetic of one evaluation, in the names of sim.events.KINDS."""
+        """The arithmetic of one evaluation, as names of sim.events.KINDS."""
         return tuple(_FUNCTIONS[do][1] for do, _ in self.steps if do in _FUNCTIONS and _FUNCTIONS[do][1])
 
     def on(self, dst: Array, src: Array, imm: int) -> Array:
@@ -132,7 +133,7 @@ class Expression:
 
 @lru_cache
 def parse(text: str, where: str) -> Expression:
-    """Return the checked expression in `text`. Raises ConfigError, which names `where`, for anything else."""
+    """Return the checked expression in `text`. Raises ConfigError, which begins with `where`, for other text."""
     steps: list[tuple[Do, int]] = []
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(where, f"the expression has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
@@ -191,7 +192,7 @@ def _add(node: ast.expr, steps: list[tuple[Do, int]], where: str) -> None:
                 raise ConfigError(where, f"there is no function '{_name(function)}'", f"use {', '.join(_NAMED)}")
             if len(arguments) != len(order):
                 reason = f"{_name(function)} has {len(arguments)} arguments, not {len(order)}"
-                raise ConfigError(where, reason, "give as many as NumPy's function takes")
+                raise ConfigError(where, reason, "give the arguments of the NumPy function")
             add(*(arguments[at] for at in order))
             steps += then
         case _:

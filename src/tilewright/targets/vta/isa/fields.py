@@ -50,7 +50,7 @@ class Memory(IntEnum):
     PAR = 7
 
 
-#: Memories of control state. A LOAD into one is not part of the data-hazard check.
+#: Memories of control state. The check for data hazards ignores LOADs into these memories.
 UOP_MEMORIES = (Memory.UOP, Memory.ALU_UOP)
 
 
@@ -61,7 +61,7 @@ FORMAT_OF: dict[int, str] = {Opcode.LOAD: "mem", Opcode.STORE: "mem", Opcode.GEM
 REGIONS = ("uop", "inp", "wgt", "acc", "out")
 REGION_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "uop", "acc")
 
-#: VTA_INS_WIDTH and VTA_UOP_WIDTH, bytes.
+#: Upstream's VTA_INS_WIDTH and VTA_UOP_WIDTH, in bytes.
 INSN_BYTES = 16
 UOP_BYTES = 4
 #: Field widths in bits: sram_base, and loop counts (VTA_LOOP_ITER_WIDTH).
@@ -111,7 +111,7 @@ class IndexBits(NamedTuple):
 class Formats:
     """The bit layouts of one configuration: instructions of two 64-bit words, micro-ops of 32 bits.
 
-    `plain` (VTAGenericInsn) serves FINISH and unknown opcodes.
+    `plain` (VTAGenericInsn) is the format of FINISH and of unknown opcodes.
     """
 
     mem: Layout
@@ -153,7 +153,7 @@ def formats(bits: IndexBits, operation_bits: int = OPCODE_BITS) -> Formats:
 
     Raises ConfigError if a layout does not fit its words.
     """
-    # Fields are as wide as the indices, so the layout of a machine depends on the depths of its memories.
+    # A field is as wide as its index, so the depths of a machine's memories determine the layouts.
     gemm = _factors("dst", bits.acc) + _factors("src", bits.inp) + _factors("wgt", bits.wgt)
     alu = _factors("dst", bits.acc) + _factors("src", bits.acc)
     operation = (
@@ -177,7 +177,7 @@ def formats(bits: IndexBits, operation_bits: int = OPCODE_BITS) -> Formats:
 
 @lru_cache
 def opcode_bits(bits: IndexBits) -> int:
-    """Return the maximum bits (3..8) of the ALU opcode if tile indices have these widths."""
+    """Return the maximum width (3 to 8 bits) of the ALU opcode beside tile indices of these widths."""
     for operation_bits in range(8, OPCODE_BITS, -1):
         try:
             formats(bits, operation_bits)
@@ -223,7 +223,7 @@ class Uops(NamedTuple):
 
 #: The token bits of an instruction: from or to the previous and the next unit.
 POP_BITS, PUSH_BITS = ("pop_prev", "pop_next"), ("push_prev", "push_next")
-#: Transfers that can be a NOP (x_size 0, tokens only). The NOP of a unit is the first of these that the unit executes.
+#: Transfers that are NOPs with x_size 0, and only carry tokens. A unit's NOP is the first of these that it executes.
 NOPS = (
     (Opcode.LOAD, Memory.INP),
     (Opcode.LOAD, Memory.UOP),
@@ -302,7 +302,7 @@ class Pipeline:
         return self.takes[stream.opcode, stream.mem.memory_type]
 
     def path(self, source: int, target: int) -> Sequence[int]:
-        """Return the numbers of the units from `source` to `target`, both included, in the order of a passing token."""
+        """Return the numbers of the units that a token passes from `source` to `target`, both included, in order."""
         return range(source, target + 1) if source <= target else range(source, target - 1, -1)
 
     def queues(self, depth: int) -> tuple[TokenQueue, ...]:

@@ -1,7 +1,7 @@
 """Build instruction streams for the runtime and the compiler: instructions with tokens, NOPs, and micro-op lists.
 
 Tokens follow the rules of upstream's InsnQueue (TVM vta/runtime/runtime.cc). If possible, the last instruction pushes a
-token, and the next instruction of the target unit pops the token. If not, a NOP does.
+token, and the next instruction of the target unit pops the token. Otherwise a NOP pushes or pops the token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_PADS = (0, 0, 0, 0)
 
 
 class Loop(NamedTuple):
-    """A loop around micro-ops: `extent` iterations. Each iteration adds dst, src and wgt to the tile indices."""
+    """A loop around micro-ops with `extent` iterations, each of which adds dst, src and wgt to the tile indices."""
 
     extent: int
     dst: int
@@ -42,7 +42,7 @@ ONCE = Loop(1, 0, 0, 0)
 
 
 class InstructionBuffer:
-    """Instructions in stream order, and methods that add more. Units are given by their number in the pipeline.
+    """A list of instructions in stream order. Units are given by their number in the pipeline.
 
     The methods that add an instruction return its index.
     """
@@ -117,10 +117,10 @@ class InstructionBuffer:
         return self._add([Opcode.FINISH, 0, 0, 0, 0])
 
     def dep_push(self, source: int, target: int) -> None:
-        """Let unit `source` push a token to unit `target` after all its instructions recorded so far.
+        """Let unit `source` push a token to unit `target` after its instructions recorded so far.
 
-        If the last instruction belongs to `source` and its push bit is free, this instruction pushes the token. If not,
-        a NOP of `source` pushes it. A LOAD with x_size 0 is no instruction of `source` in this rule, as upstream.
+        If the last instruction belongs to `source` and its push bit is free, this instruction pushes the token;
+        otherwise a NOP does. As upstream, a LOAD with x_size 0 does not count as an instruction of `source`.
         """
         push = COLUMN[self._link(source, target, "dep_push").push]
         self.commit(source)
@@ -145,8 +145,8 @@ class InstructionBuffer:
 
     def drain(self) -> None:
         """Pass tokens from every unit to the unit of FINISH, so that FINISH waits for all. No pop stays pending."""
-        # Tokens pass from both ends of the pipeline to the unit of FINISH. Its own pops come last, so one NOP is
-        # enough.
+        # Tokens pass from both ends of the pipeline to the unit of FINISH. This unit's two pops come last, so that one
+        # NOP is enough for both.
         home = self.pipeline.home
         path = self.pipeline.path
         last: list[tuple[int, int]] = []
@@ -223,8 +223,8 @@ class InstructionBuffer:
 def serial(recorded: InstructionBuffer) -> InstructionBuffer:
     """Return the instructions with new tokens that force stream order, and FINISH at the end.
 
-    Upstream's runtime does not order a load after a store, because no queue joins their units. This method does: a NOP
-    of each unit in between passes the token on. Recorded NOPs are omitted.
+    Upstream's runtime does not order a load after a store, because no queue joins their units. Here, a NOP of each unit
+    in between passes the token on. Recorded NOPs are omitted.
     """
     ordered = InstructionBuffer(recorded.config)
     finish = [int(Opcode.FINISH), *[0] * (COMMON_SIZE - 1)]
@@ -272,20 +272,20 @@ class UopLists:
         return encode_uops(Uops(*np.concatenate([np.zeros((3, 0), np.int64), *self._parts], axis=1)), config)
 
 
-#: Selects the lists that one LOAD fetches: (offsets, number of the missing list, cache depth) -> one past the last.
+#: A rule for the lists that one LOAD fetches: (offsets, number of the missing list, cache depth) -> last list + 1.
 Policy = Callable[[Sequence[int], int, int], int]
 
 
 def alone(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Return `index + 1`, one past the last list to fetch: only list `index`, which is missing, as upstream does."""
+    """Return one past the last list to fetch. As upstream, fetch only the missing list `index`."""
     return index + 1
 
 
 def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Return one past the last micro-op list to fetch, for the missing list `index` and some of the next lists.
+    """Return one past the last list to fetch: the missing list `index`, and some of the lists after it.
 
     This is the compiler's policy. If the lists of the whole program fit the cache of `depth` micro-ops, all later lists
-    are fetched; otherwise the later lists that fit a quarter of the cache.
+    are fetched. Otherwise lists are fetched up to a quarter of the cache.
     """
     share = depth if offsets[-1] <= depth else max(1, depth // 4)
     last = index + 1
@@ -295,7 +295,7 @@ def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
 
 
 class UopCache:
-    """Tracks the micro-op lists in an on-chip cache of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
+    """The micro-op lists in an on-chip cache of `depth` micro-ops. `load(base, offset, count)` emits a LOAD.
 
     A missing list is loaded at a circular write pointer, together with the next lists that `policy` selects.
     Overwritten lists are evicted.

@@ -27,9 +27,10 @@ from tilewright.targets import given
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.expression import OPERANDS, Expression, parse
 
-#: The number of the first own operation in decoded programs. Opcodes of AluOps that the machine lacks are reused.
+#: The number of the first own operation in decoded programs. These numbers are separate from opcodes, because an own
+#: operation may have the opcode of an AluOp that the machine lacks.
 FIRST_OWN = 16
-#: Limits of an operation: opcode, cycles from one micro-op to the next, cycles of latency; operations of a machine.
+#: Maximum values: opcode, cycles from one micro-op to the next, cycles of latency, operations of a machine.
 MAX_OPCODE = 255
 MAX_CYCLES = 1024
 MAX_LATENCY = 64
@@ -49,8 +50,8 @@ class OwnOperation:
     of one shape) and imm (an integer); the accumulator gets its low 32 bits. `src` is the second operand of any ALU
     instruction, acc[src] or the immediate; `imm` is the immediate field in both cases. `cycles` is the minimum number
     of cycles from one micro-op to the next. `latency` is the number of cycles from a lane's operands to its result (0:
-    the same cycle; MULH, RSHR and REQ have 5). `energy` is the arithmetic of one value, of the kinds of sim.events; an
-    expression has its own by default.
+    the same cycle; MULH, RSHR and REQ have 5). `energy` lists the arithmetic per value, as kinds of sim.events. By
+    default, it is derived from an expression.
     """
 
     name: str
@@ -88,22 +89,22 @@ class OwnOperation:
 
     @property
     def where(self) -> str:
-        """The beginning of messages about this operation."""
+        """The name of this operation in messages."""
         return f"own_alu, operation '{self.name}'"
 
     @property
     def is_code(self) -> bool:
-        """Whether the meaning is a function."""
+        """Whether `meaning` names a function."""
         return ":" in self.meaning
 
     @property
     def expression(self) -> Expression | None:
-        """The meaning, or None if it is a function."""
+        """The expression in `meaning`; None if `meaning` names a function."""
         return None if self.is_code else parse(self.meaning, self.where)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The arithmetic of one value, in the names of sim.events.KINDS."""
+        """The arithmetic per value, as names of sim.events.KINDS."""
         return self.energy or (self.expression.kinds if self.expression else ())
 
     def uses(self, operand: str) -> bool:
@@ -124,7 +125,7 @@ class OwnOperation:
             if result.dtype.kind not in "iub":
                 raise TypeError(f"it returns {result.dtype}, not integers")
             return np.broadcast_to(result, dst.shape).astype(np.int32)
-        except Exception as error:  # whatever the user's function raises
+        except Exception as error:  # the user's function may raise any error
             raise MachineError(self.where, f"{self.meaning} failed: {type(error).__name__}: {error}") from error
 
     def require_lane(self) -> None:
@@ -134,7 +135,7 @@ class OwnOperation:
             raise ConfigError(self.where, "has no lane, so the machine cannot be built as gateware", remedy)
 
     def component(self) -> Any:
-        """Return a new lane. Raises ConfigError if the operation has no lane, or the lane's code is unknown."""
+        """Return a new instance of the lane. Raises ConfigError if there is no lane, or its code is unknown."""
         self.require_lane()
         try:
             return resolve(self.lane, self.where)()
@@ -157,7 +158,7 @@ class OwnOperation:
 
 
 def read(data: Any, folder: Path | None) -> tuple[OwnOperation, ...]:
-    """Return the operations in JSON values, a list of objects. `folder` has the files that a machine's file names.
+    """Return the operations in JSON values, a list of objects. `folder`: the folder of the files that the list names.
 
     Without a folder (in a program), code must be named with its digest. Raises ConfigError if a value is illegal.
     """
@@ -194,7 +195,7 @@ def _operation(data: Any, folder: Path | None) -> OwnOperation:
 
 
 def check(operations: tuple[OwnOperation, ...], built_in: Mapping[int, str], bits: int) -> None:
-    """Check names and opcodes; `built_in` names the operations of other opcodes, `bits` is the opcode's width.
+    """Check names and opcodes. `built_in`: names of the other operations by opcode. `bits`: the width of the opcode.
 
     Raises ConfigError if two operations have the same name or opcode, or if an opcode does not fit.
     """
@@ -217,7 +218,7 @@ def check(operations: tuple[OwnOperation, ...], built_in: Mapping[int, str], bit
 def code(item: Callable[..., Any]) -> str:
     """Register a user's function or class, and return the text that names it in an OwnOperation.
 
-    Raises ConfigError if its source is not in a file.
+    Raises ConfigError if the source of `item` is not in a file.
     """
     try:
         source = inspect.getsource(item)
@@ -250,14 +251,14 @@ def _add(name: str, source: bytes, item: Any) -> str:
 
 
 def _imported(path: Path, name: str, where: str) -> Any:
-    """Run a Python file of the user's, and return its function or class `name`."""
+    """Run the user's Python file `path`, and return the function or class `name` in it."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ConfigError(where, f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever the user's file raises
+    except Exception as error:  # the user's file may raise any error
         raise ConfigError(where, f"{path} failed: {type(error).__name__}: {error}") from error
     if not callable(item := getattr(module, name, None)):
         raise ConfigError(where, f"{path} has no function or class {name}")

@@ -113,7 +113,7 @@ _IMAGES: WeakKeyDictionary[Launch, LaunchImage] = WeakKeyDictionary()
 
 
 def image_of(launch: Launch) -> LaunchImage:
-    """Return the decoded contents of a launch. Raises ProgramError if they are invalid, as in a damaged file."""
+    """Return the decoded contents of a launch. Raises ProgramError if the contents are invalid (a damaged file)."""
     if launch not in _IMAGES:
         _IMAGES[launch] = LaunchImage.of(launch, INSN_BYTES, REGIONS)
     return _IMAGES[launch]

@@ -1,4 +1,4 @@
-"""The text form of VTA launches: the DRAM segments, their bytes, and the code. The round trip is exact.
+"""The text form of VTA launches: the DRAM segments, their bytes, and the code. Reading the text restores the launch.
 
     .launch conv
     .base uop=0x0 inp=0x0 wgt=0x0 acc=0x0 out=0x0
