@@ -43,9 +43,7 @@ def nest(config: Config) -> data.StructLayout:
 
 
 class Sequencer(Part):
-    """Issues the micro-ops of a loop nest from the cycle after `start` on.
-
-    `valid` is high while `index` and `offset` are.
+    """Issues the micro-ops of a loop nest from the cycle after `start` on (`index` and `offset`, if `valid` is high).
 
     `first` and `last` mark the first and last cycle of a micro-op, `ends` the last cycle of the nest. A nest without
     micro-ops issues nothing. The sequencer waits while `go` is low. Before each outer iteration of REQ, `factor` counts
@@ -164,10 +162,7 @@ class ComputeUnit(Part):
         return m
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add GEMM and ALU.
-
-        Return the signal that frees the unit: the last issue, or `Core.drained` for extra latency.
-        """
+        """Add GEMM and ALU. Return the signal that frees the unit: last issue, or `Core.drained` (extra latency)."""
         config = self.config
         core = self.core
         sequencer = Sequencer(config)

@@ -51,7 +51,7 @@ def work_of(config: Config) -> data.StructLayout:
 
 
 class Core(Part):
-    """The compute core, which starts micro-op `index` with `offset` added to its tile indices, if `work` and `go` allow.
+    """The compute core, which starts micro-op `index`, with `offset` added to its tiles, if `work` and `go` allow.
 
     `work`: the micro-op's control signals (work_of). `drained`: whether the last delayed write of an instruction with
     extra latency is so near that the next instruction may be issued.

@@ -22,10 +22,7 @@ WINDOW_BITS = 12
 
 
 class Register(NamedTuple):
-    """A 32-bit control register at byte `offset` of the register block.
-
-    `written`: whether the host can write the register.
-    """
+    """A 32-bit control register at byte `offset` of the register block; the host may write it if `written`."""
 
     offset: int
     name: str

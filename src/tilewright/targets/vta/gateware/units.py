@@ -58,7 +58,7 @@ NEIGHBOURS = wiring.Signature({"available": In(2), "room": In(2), "pop": Out(2),
 class Dispatcher(Part):
     """Starts a unit's instructions one by one.
 
-    `insn`: the instruction in the cycle of `start`. `current`: the same later.
+    `insn` is the instruction in the cycle of `start`, `current` in later cycles.
 
     `start` waits for the tokens that the instruction pops. `finished`: the work of `current` is done. `may_end`: the
     unit has room for one more instruction that completes later. `ends`: `finished` and `may_end` are high, and the
@@ -176,10 +176,7 @@ class Fetch(Part):
         return m
 
     def _buffer(self, m: Module, room: int, left: Signal) -> tuple[Any, Any, Signal]:
-        """Add the instruction buffer.
-
-        Return the next instruction, whether there is one, and a signal that removes it.
-        """
+        """Add the instruction buffer. Return the next instruction, a valid signal, and a signal that removes it."""
         bits = self.config.bus_bits
         taken = Signal()
         if bits <= INSN_BITS:  # an instruction is one or more beats

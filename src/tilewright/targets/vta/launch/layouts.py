@@ -1,8 +1,8 @@
 """The layout of each layer of a launch, for the host: a typed form of the `meta`, and the placements of the tensors.
 
 The tiles of a tensor have the order [channel tile][row][column][batch][block], and are padded with zeros. In a matrix
-product, consecutive rows fill the batch; images use one row of the batch. This module defines the other forms as steps
-of a placement: strips of an image row, image rows as channel tiles, neighbouring pixels in one tile, patches.
+product, consecutive rows fill the batch; images use one row of the batch. The other forms are defined here as steps of
+a placement: strips of an image row, image rows as channel tiles, several neighbouring pixels in one tile, patches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CARRIED = "carried"
 #: The arrays of the channels that the machine reads and computes, for layers that leave out channels.
 READ = "read"
 COMPUTED = "computed"
-#: The beginning of `plan` for a node that the layer of another node computes.
+#: The prefix of `plan` for a node that is computed by the layer of another node.
 JOINED = "computed with "
 
 
@@ -53,7 +53,7 @@ class Strip(NamedTuple):
     def arrange(self, image: Placement, tiles: int, strips: int, block: int) -> Placement:
         """Arrange an image [row][column][channel] as [row, strip][lane of all channel tiles]; the outside is 0."""
         height, width, channels = image.slots
-        # Overlapping strips repeat columns: `take` reads a column once for each strip that contains the column.
+        # Strips overlap, so `take` repeats each column for every strip that contains the column.
         columns = self.first + np.arange(strips)[:, None] * self.step + np.arange(self.reads)
         before, after = max(0, -int(columns.min())), max(0, int(columns.max()) + 1 - width)
         padded = image.pad((0, 0), (before, after), (0, tiles * self.channels - channels))
@@ -67,12 +67,12 @@ class Strip(NamedTuple):
 class NodeLayout:
     """A node of a launch: the layout of the node's tensors in tiles, and the plan as text.
 
-    `result`: the DRAM segment with its result, from tile `first` on; None if the host does not need it. `inputs`,
-    `residual`, `weights`: the segments that the host fills. `tensors`: the tensors of `inputs`; `residual` has pairs
-    (segment, tensor). `chunks`: for weights that the host supplies, (first output tile, tiles, first input tile, tiles)
-    of each weight chunk; None for a view. `codes`: whether the result is codes; if not, the result is sums, in byte
-    planes. `turned`: whether the input has the layout [row][channel tile][column]. See Layer and Lowered for the rest.
-    Defaults describe a view.
+    `result`: the DRAM segment of the node's result, which begins at tile `first`; None if the host does not need the
+    result. `inputs`, `residual`, `weights`: the segments that the host fills. `tensors`: the tensors of `inputs`;
+    `residual` has pairs (segment, tensor). `chunks`: for weights that the host supplies, (first output tile, tiles,
+    first input tile, tiles) of each weight chunk; None for a view. `codes`: whether the result is codes; if not, the
+    result is sums, in byte planes. `turned`: whether the input has the layout [row][channel tile][column]. See Layer
+    and Lowered for the other fields. The default values describe a view.
     """
 
     node: str
@@ -107,7 +107,7 @@ class NodeLayout:
 
     @property
     def computed_with(self) -> str | None:
-        """The node whose layer also computes this node; None if this node is a layer or a view."""
+        """The other node whose layer computes this node; None for a view, and for the first node of a layer."""
         return self.plan.removeprefix(JOINED) if self.plan.startswith(JOINED) else None
 
     @property
@@ -136,7 +136,7 @@ class NodeLayout:
             return self._tiled(strips, self.in_tiles, self.in_pixels)
         if not self.turned:
             return self._tiled(self._image(place), self.in_tiles, self.in_pixels)
-        # [row][channel tile][column]: placed as usual, then the two outer axes change places.
+        # For [row][channel tile][column], place the image as usual, then swap the two outer axes.
         height, width = place.slots[-3:-1]
         tiles = self.in_pixels // width
         placed = self._tiled(self._image(place), tiles, self.in_tiles * width)
@@ -156,7 +156,7 @@ class NodeLayout:
                 count, rows, _, columns = matrices(site)
                 place = _side_by_side(place, count, rows, columns, self.block)
             else:
-                channels = place.slots[-1] if place.slots else 1  # a result may have no axes
+                channels = place.slots[-1] if place.slots else 1  # a scalar result has no axes
                 place = place.reshape(_positions(place), channels)
             return self._tiled(self._split_pixels(place, 0), self.out_tiles, self.out_pixels)
         if self.strip:
@@ -188,7 +188,7 @@ class NodeLayout:
         return folded.reshape(folded.slots[0] * folded.slots[1], folded.slots[2])
 
     def _split_pixels(self, place: Placement, axis: int) -> Placement:
-        """Join `fold` neighbours along an axis with the next and last axis, the lanes."""
+        """Move each `fold` neighbours along an axis into the lanes, which are the next axis and the last."""
         if self.fold == 1:
             return place
         divided = place.split(axis, self.fold)
@@ -254,7 +254,7 @@ CODE_MIN, CODE_MAX = -128, 127
 
 
 def held_offset(tensor: Tensor) -> int:
-    """Return the number added to a tensor's codes, zero point and bounds on the machine, which has uint8 as int8."""
+    """Return the offset of a tensor's codes, zero point and bounds from the machine's int8 values (128 for uint8)."""
     return 128 if tensor.dtype == "uint8" else 0
 
 

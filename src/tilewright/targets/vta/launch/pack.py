@@ -50,7 +50,7 @@ def filled(launch: Launch, graph: Graph) -> Iterator[Filled]:
                 raise _damaged(launch, f"the size of its input segment '{segment}' does not match its layout")
             if not 0 < form.fold <= form.block:
                 raise _damaged(launch, f"its layout puts {form.fold} pixels in a tile, not 1..{form.block}")
-            shape = graph.tensors[tensor].shape or (1,)  # a scalar is one channel
+            shape = graph.tensors[tensor].shape or (1,)  # a scalar counts as one channel
             place = form.of_result(site, None, shape) if is_residual else form.of_input(site, shape, channels)
             yield Filled(segment, tensor, place, "input")
         if form.weights is not None:
@@ -108,7 +108,7 @@ class Result(NamedTuple):
 
     @property
     def correction(self) -> Array | None:
-        """The zero points' part of the sums, int32, broadcastable to (S, *shape); None if the launch lacks it."""
+        """The contribution of zero points to the sums, int32, broadcastable to (S, *shape); None without tables."""
         correction, rows, columns = self.tables
         if correction is None or rows is None or columns is None:
             return None
@@ -128,7 +128,7 @@ def unpack(
 ) -> dict[str, Array]:
     """Return the result tensors of a launch as codes, {name: (S samples, *shape)}, from its output segments.
 
-    `values`: the tensors that `pack` was given. Raises ProgramError if the launch lacks correction tables.
+    `values`: as for `pack`. Raises ProgramError if the launch lacks correction tables.
     """
     tensors = {}
     for index, form in enumerate(NodeLayout.all_of(launch)):

@@ -15,8 +15,8 @@ HERE = Path(__file__).parent
 SOURCES = tuple(HERE / "c" / name for name in ("driver.c", "runtime.c", "kernels.c"))
 #: Run instructions, get the result of the run, list micro-ops.
 REQUESTS = ("run", "result", "uops")
-#: Units are numbered from 0. The indices of the C tables: memory id for `tw_memory`, opcode and memory id for
-#: `tw_unit_of`, unit for `tw_nop`, the two units of a token queue for `tw_link`.
+#: Units are numbered from 0. The C tables are tw_memory[memory id], tw_unit_of[opcode][memory id], tw_nop[unit] and
+#: tw_link[producer][consumer].
 TABLES = """/* Made from the tables of the model: do not edit. */
 enum {{ TW_UNITS = {units}, TW_HOME = {home}, TW_ALU_UOPS = {alu_uops} }};
 #define TW_TABLE static const __attribute__((unused))

@@ -1,4 +1,6 @@
-"""The process behind VTADeviceRun of a C host. It runs the instructions in the memory shared with the host.
+"""The process behind VTADeviceRun of a C host.
+
+The process runs the instructions in memory that it shares with the host.
 
 The shared memory is file 4: an address of the machine is an offset in the file. Untouched pages are holes.
 
@@ -75,7 +77,7 @@ class Server(serve.Server):
     def run(self, payload: bytes) -> bytes:
         """Run instructions that lie in the host's allocations, and return the findings as text.
 
-        Raises ProgramError for instructions that the machine does not have, HazardError if they do not end.
+        Raises ProgramError for instructions that the machine does not have, HazardError if the run does not end.
         """
         address, uops, count, debug = RUN.unpack_from(payload)
         regions = [Region(*fields) for fields in struct.iter_unpack("<2Qq", payload[RUN.size :])]
@@ -116,7 +118,7 @@ class Server(serve.Server):
         return Program.bare(TARGET.name, self.config, launches)
 
     def _code(self, address: int, count: int, regions: list[Region], debug: int) -> Raw:
-        """Return `count` instructions from an address on, uint8 [n, 16]. Raises ProgramError if they cannot end."""
+        """Return `count` instructions from an address on, uint8 [n, 16]. Raises ProgramError if they lack FINISH."""
         size = count * INSN_BYTES
         where = f"{count} instructions at {address:#x}"
         if not any(region.address <= address and address + size <= region.end for region in regions):
@@ -130,9 +132,9 @@ class Server(serve.Server):
         return code
 
     def _launch(self, name: str, code: Raw, regions: list[Region], uops: int) -> tuple[Launch, list[Region]]:
-        """Return a launch with the allocations that its instructions transfer, and the allocations stored to.
+        """Return a launch with the allocations that its instructions load or store, and the stored allocations.
 
-        An allocation without a write so far has the kind `output`, so that a read of it is a finding.
+        An allocation that was never written has the kind `output`, so that a load from it is a finding.
         """
         filled = [region._replace(size=uops) if region.number == -1 else region for region in regions]
         filled = [region for region in filled if region.size]
@@ -155,7 +157,8 @@ class Server(serve.Server):
         """Return whether each region is loaded from, and stored to, bool [regions] each. Regions ascend."""
         stream = decode(code, self.config)
         moved = moves(stream, self.config, dict.fromkeys(REGIONS, 0))
-        # A transfer may cross the regions first..last-1. It adds 1 at region `first`, and -1 at region `last`.
+        # A transfer may touch several regions, first..last-1. To count touches, add 1 at `first` and -1 at `last`, then
+        # sum.
         first = np.searchsorted([region.end for region in regions], moved.address, side="right")
         last = np.searchsorted([region.address for region in regions], moved.dram_end, side="left")
 
@@ -169,7 +172,7 @@ class Server(serve.Server):
         return np.frombuffer(os.pread(self.file, size, address), np.uint8)
 
     def _written(self, region: Region) -> bool:
-        """Whether the host or the machine has touched a region; True where the system cannot tell."""
+        """Whether the host or the machine has written a region (True on systems that do not show holes in files)."""
         if not hasattr(os, "SEEK_DATA"):
             return True
         try:

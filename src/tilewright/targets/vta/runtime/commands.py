@@ -19,7 +19,7 @@ from tilewright.targets.vta.runtime.uop_kernels import UopKernel
 
 #: The memories that `load_buffer_2d` may fill.
 LOADED = (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT, Memory.PAR)
-#: Free room to keep, in instructions: more than one call and the end of the launch add together.
+#: Free room to keep, in instructions: more than a call and the end of a launch need together.
 RESERVE = 16
 
 
@@ -61,10 +61,10 @@ class Commands:
         return bool(len(self.insns) or self.insns.pending)
 
     def room(self, call: str) -> None:
-        """Check that the command buffer has room for one more call. Raises ProgramError if the room may be too small.
+        """Check that the command buffer has room for one more call.
 
-        Upstream synchronises by itself when the buffer is full. This may separate a push from its pop, so that tokens
-        are lost or missing.
+        Raises ProgramError if it may not. Upstream synchronises automatically when the buffer is full, which may
+        separate a push from its pop.
         """
         if (len(self.insns) + RESERVE) * INSN_BYTES >= MAX_TRANSFER:
             reason = f"the command buffer of {MAX_TRANSFER >> 10} KiB is full ({len(self.insns)} instructions)"
@@ -81,7 +81,7 @@ class Commands:
             self.stored.add(buffer)
 
     def run(self, call: str, kernel: UopKernel) -> None:
-        """Record the GEMM or ALU instruction of a kernel. If the cache lacks its micro-ops, record a LOAD first.
+        """Record the GEMM or ALU instruction of a kernel, after a LOAD of its micro-ops if these are not cached.
 
         Raises ProgramError if the launch's micro-ops exceed MAX_TRANSFER bytes.
         """
@@ -158,7 +158,7 @@ def check_transfer(config: Config, item: Transfer) -> None:
     if base < 0 or base + tiles > chip.depth:
         reason = f"sram_index {base} with {tiles} tiles is outside {chip.name}"
         raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
-    if not rows or not columns:  # a transfer of padding only does not read the buffer
+    if not rows or not columns:  # such a transfer only writes padding
         return
     end = offset + (rows - 1) * stride + columns
     size = config.dram_tile_bytes(memory)
@@ -168,7 +168,7 @@ def check_transfer(config: Config, item: Transfer) -> None:
 
 
 def _memory(config: Config, item: Transfer) -> Sram:
-    """Return the on-chip memory of a transfer. Raises ProgramError if the call cannot use it."""
+    """Return the on-chip memory of a transfer. Raises ProgramError if the call cannot use this memory."""
     call = item.call
     memory = item.memory
     allowed = [Memory.OUT]

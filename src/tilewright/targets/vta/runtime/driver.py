@@ -1,9 +1,9 @@
 """Write a C driver for the host of a board. The driver sets registers, starts a launch, and waits for its end.
 
 `sources` makes the files: vta_hw_spec.h (the configuration and the register map, gateware/header.py), vta_driver.h,
-vta_driver.c, and vta_dram.bin, the initial contents of DRAM. The driver needs no operating system. Its caller provides
-three functions: read a register, write a register, flush the caches. In the C files next to this module, @name@ is a
-placeholder.
+vta_driver.c, and vta_dram.bin, the initial contents of DRAM. The driver needs no operating system. The caller of the
+driver provides three functions: read a register, write a register, flush the caches. In the C files next to this
+module, @name@ is a placeholder.
 
 Each launch has a separate area of DRAM: first its segments at their addresses, then its instructions on a new page.
 """
@@ -83,7 +83,7 @@ def sources(program: Program) -> dict[str, bytes]:
 
 
 def loaded(dram: Dram, insns: Array) -> tuple[Array, int]:
-    """Return one sample's DRAM with the instructions, uint8 by address, and the address of the instructions."""
+    """Return one sample's DRAM (uint8 by address) including the instructions, and the address of the instructions."""
     memory = contents(dram, insns.size)
     base = memory.size - PAGE - paged(insns.size)
     memory[base : base + insns.size] = insns.reshape(-1)

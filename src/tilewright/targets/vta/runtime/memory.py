@@ -16,7 +16,8 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import PAGE, Memory, paged
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 
-#: The address of the micro-op area, and the maximum bytes of instructions or micro-ops (upstream: VTA_MAX_XFER).
+#: The address of the micro-op area, and the maximum size of instructions and of micro-ops, in bytes (upstream:
+#: VTA_MAX_XFER).
 UOPS = PAGE
 MAX_TRANSFER = 1 << 25
 
@@ -86,7 +87,7 @@ class DeviceMemory:
         if name == "uop" or any(buffer.name == name for buffer in self.buffers):
             raise ProgramError("alloc", f"the name '{name}' is taken", "choose another name, or leave it out")
         address = UOPS + MAX_TRANSFER
-        for taken in self.buffers:  # by address: the first gap that is large enough
+        for taken in self.buffers:  # buffers ascend by address: find the first gap that is large enough
             if address + size <= taken.address:
                 break
             address = paged(taken.address + taken.size)
@@ -100,7 +101,7 @@ class DeviceMemory:
         return allocated
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. Raises ProgramError if it belongs to another runtime or is already freed."""
+        """Free a buffer. Raises ProgramError if the buffer belongs to another runtime or is already freed."""
         self.check_owner("free", buffer)
         self.buffers.remove(buffer)
         buffer.freed = True

@@ -198,8 +198,8 @@ class Runtime:
     def synchronize(self) -> RunResult:
         """Run the recorded instructions, copy the stored bytes to their buffers, and empty the micro-op cache.
 
-        FINISH is added at the end, and waits for tokens of all other units. It runs on `compute`, or with four stages
-        on `activate`. Debug.FORCE_SERIAL replaces all tokens, so that only one instruction runs at a time. Raises
+        A FINISH is added at the end. It waits for tokens of all other units, and runs on `compute` (four stages:
+        `activate`). Debug.FORCE_SERIAL replaces all tokens, so that only one instruction runs at a time. Raises
         HazardError, with findings, for a deadlock.
         """
         self._refuse_closed("synchronize")
@@ -209,7 +209,7 @@ class Runtime:
         stored = self._commands.stored
         if self.debug & Debug.DUMP_INSN:
             self.dump(f"# {launch.name}\n{self.instructions()}")
-        # The commands are dropped before the run, so that they are also gone after an error.
+        # Drop the commands before the run, so that no command is left after an error.
         self._launches.append(launch)
         self._commands = Commands(self.config)
         result = TARGET.launch(self._program((launch,)), launch, {}, self._options)
@@ -218,7 +218,9 @@ class Runtime:
         return RunResult.of(result)
 
     def program(self) -> Program:
-        """Return all launches as a program to save, check, list or run. Recorded instructions are the last launch.
+        """Return all launches as a program to save, check, list or run.
+
+        The last launch has the instructions not yet run.
 
         Each launch includes the data of its buffers before the run. Raises ProgramError if nothing is recorded.
         """

@@ -82,9 +82,9 @@ class UopRecorder:
         `opcode` is an AluOp or a name, such as that of an own operation. With `reset`, a GEMM clears acc[dst]. `imm`
         replaces acc[src] as the ALU's second operand, except in an own operation that uses both. REQ reads acc[dst],
         the bias par[src], and the factors from par[wgt] on. All micro-ops of a kernel must have the same `reset`,
-        `opcode` and `imm`, because these are fields of the instruction, and for REQ the same wgt. Raises ProgramError
-        if they differ, the ALU lacks the operation, `imm` is not allowed here, dst was written by one of the last
-        WRITE_BACK - 1 micro-ops, or a loop has already ended.
+        `opcode` and `imm`, which are fields of the instruction; for REQ, also the same wgt. Raises ProgramError in
+        these cases: the micro-ops differ in such a field, the ALU lacks the operation, `imm` is not allowed here, one
+        of the last WRITE_BACK - 1 micro-ops wrote dst, or a loop has already ended.
         """
         if self._open < len(self._loops):
             raise ProgramError("uop_push", "is called after uop_loop_end", "record all micro-ops inside the loops")
@@ -156,7 +156,10 @@ class UopRecorder:
         return UopKernel(uops, tuple(self._loops), self._op)
 
     def _require_inside(self, call: str, operands: dict[str, tuple[Sram, int]], uops: Array) -> None:
-        """Check that all indices are inside their memories. Raises ProgramError if one is outside or is unused."""
+        """Check that all indices are inside their memories.
+
+        Raises ProgramError if an index is outside, or is not used.
+        """
         if len(operands) < len(uops) and (uops[2].any() or any(loop.wgt for loop in self._loops)):
             raise ProgramError(call, "its kernel has wgt indices, which the ALU does not read", "leave them out")
         for row, (field, (chip, tiles)) in enumerate(operands.items()):
@@ -199,7 +202,7 @@ class UopRecorder:
         return imm is not None and not operation.uses("imm")
 
     def _operands(self, op: Shared) -> dict[str, tuple[Sram, int]]:
-        """Return the memory of each operand (dst, src, and wgt if it is used), and the number of tiles per index."""
+        """Return the memory of each operand (dst, src, and wgt if used), and the number of tiles per index."""
         config = self._config
         dst = {"dst": (config.acc, 1)}
         if op.opcode is None:

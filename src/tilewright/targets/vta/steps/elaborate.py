@@ -1,6 +1,6 @@
 """Elaborate an instruction stream into steps, which have all information about instructions that needs no data.
 
-The control state is the micro-op cache: LOADs fill it from DRAM, GEMM and ALU read it. Where upstream's
+The control state is the micro-op cache, which LOADs fill from DRAM, and GEMM and ALU read. Where upstream's
 implementations differ, the config's `semantics` decides; see docs/vta.md.
 """
 
@@ -47,8 +47,8 @@ class Elaborated:
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
         """Return the program with the operands of the reset GEMMs in `stored` added to their footprints.
 
-        `stored`: the result of values.actions.stored_resets. For each step that is a reset GEMM, it has the out tiles
-        that the GEMM writes and a STORE reads.
+        `stored`: the result of values.actions.stored_resets. Its entry for a reset GEMM has the out tiles that the GEMM
+        writes and a STORE reads.
         """
         table = self.table
         footprint = self.table.footprint.copy()
@@ -128,8 +128,8 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
     caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
     of_alu = [caches[config.pipeline.uop_memory(alu=alu)] for alu in (False, True)]
     lists: list[Array] = []
-    # Instructions share a kernel on two levels: by equal fields between two LOADs of micro-ops, then by equal fields
-    # and micro-ops.
+    # Instructions with equal fields share a kernel if no LOAD of micro-ops lies between them (quick test), or if their
+    # micro-ops are equal, too.
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
     gemm = stream.opcode == Opcode.GEMM
@@ -163,9 +163,9 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
 
 
 def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
-    """Yield a tuple for each instruction of `rows`: the number of micro-op LOADs so far (its epoch), its FIELDS."""
+    """Yield, for each instruction of `rows`, a tuple: the number of micro-op LOADs so far (the epoch), and FIELDS."""
     alu = stream.alu
-    loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # 0 in rows of the other format
+    loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # the other format has 0
     code = np.where(gemm, stream.gemm.reset_reg, alu.alu_opcode)
     columns = epoch, ~gemm, *loops, code, alu.use_imm, alu.imm
     return zip(*(column[rows].tolist() for column in columns), strict=True)

@@ -31,8 +31,8 @@ FACTOR_TILES = 3
 def expanded(listed: Array, loops: Array) -> Array:
     """Expand micro-ops over two loops. Return the tile indices, int64 [3, micro-ops], with rows dst, src, wgt.
 
-    `listed`: the micro-ops without loops, int64 [m, 3]. `loops`: the fields LOOPS. Columns are in execution order: by
-    outer loop, by inner loop, by list.
+    `listed`: the listed micro-ops, int64 [m, 3]. `loops`: the fields LOOPS. Columns are in execution order: by outer
+    loop, by inner loop, by list.
     """
     outer, inner = loops[:2].tolist()
     if not len(listed) * outer * inner:  # without micro-ops, the loop counts may be too large to expand
@@ -42,7 +42,7 @@ def expanded(listed: Array, loops: Array) -> Array:
     return (steps.reshape(3, -1, 1) + listed.T[:, None, :]).reshape(3, -1)
 
 
-#: The operation number of a GEMM kernel. ALU operations have other numbers.
+#: The number that stands for GEMM among the numbers of ALU operations.
 GEMM_OP = -1
 #: The operands of micro-ops: the rows of `expanded`, the tiles of REQ's factors, and the destinations' acc banks.
 DST, SRC, WEIGHT, FACTORS, BANKS = range(5)
@@ -145,7 +145,8 @@ class Kernel:
         """Return footprint rows: the tiles that a reset GEMM reads for the sums that it writes to the out memory.
 
         Under Semantics.reset_writes_out, a reset clears acc, but writes the sum that it would have accumulated to the
-        out memory. The rows are the operands (inp, wgt and the old acc) of these sums, for the out tiles `tiles`.
+        out memory. The rows have the operands of these sums (inp, wgt, and acc before the reset), for the out tiles
+        `tiles`.
         """
         last, again = self.last_writes
         mine = np.isin(last.dst, tiles)
@@ -162,7 +163,7 @@ class Kernel:
 
     @cached_property
     def requantised(self) -> tuple[tuple[Tiles, Tiles, Tiles], ...]:
-        """As `waves`, for REQ: (dst tiles, par tiles of the bias, first par tiles of the factors) of each wave."""
+        """The waves of a REQ: (dst tiles, par tiles of biases, first par tiles of factors) for each wave."""
         assert self.factors is not None
         groups = self.pattern.groups(True, 0)  # only dst can conflict: src is in par, not in acc
         return tuple((in_a_row(self.dst[g]), in_a_row(self.src[g]), in_a_row(self.factors[g])) for g in groups)
@@ -182,14 +183,16 @@ LOOPS = slice(3, 11)
 #: Maximum micro-ops of one instruction, loops included. Instructions with more are refused: their expansion could
 #: exhaust memory.
 MAX_MICRO_OPS = 1 << 22
-#: Bits for a set's extent while `spans` sorts sets of tiles as single numbers. The widest gap is in the higher bits.
+#: Bits of a set's extent in the numbers that `spans` sorts. The higher bits have the set's widest gap.
 WIDE = 40
-#: Forms of a kernel: indices into timing.Intervals.
+#: The forms of a kernel, as indices into timing.Intervals.
 GEMM, ALU, ALU_IMMEDIATE, REQUANTISE = range(4)
 
 
 class Kernels:
-    """The k kernels of a stream. `fields`: int64 [k, len(FIELDS)]. `lists`: int64 [m, 3] each, dst, src, wgt.
+    """The k kernels of a stream.
+
+    `fields`: int64 [k, len(FIELDS)]. `lists`: the micro-ops of each kernel, int64 [m, 3] with columns dst, src, wgt.
 
     A kernel is expanded only when it is indexed: timing and most checks do not need it.
     """
@@ -199,7 +202,7 @@ class Kernels:
         self.lists = lists
         self._rules = rules
         self._kernels: list[Kernel | None] = [None] * len(lists)
-        self._patterns: dict[tuple[bytes, ...], Pattern] = {}  # by micro-ops (with tiles from 0) and loops
+        self._patterns: dict[tuple[bytes, ...], Pattern] = {}  # by loops and micro-ops, with tiles counted from 0
 
     def __len__(self) -> int:
         return len(self._kernels)
@@ -262,11 +265,12 @@ class Kernels:
         """The lowest tile, the highest tile + 1, and whether the range has no holes: [3, k] each, rows dst, src, wgt.
 
         A tile index is the sum of one number from each of three sets: listed indices, outer steps, inner steps. The
-        sets are sorted by their widest gap. They cover a range without holes if each set's widest gap is at most the
-        range that the earlier sets cover. If this rule does not decide, the third array is False.
+        sets are sorted by their widest gap. The sums have no holes if each set's widest gap is at most the range that
+        the earlier sets cover. The rule is sufficient, not necessary: the third array may be False for a range without
+        holes.
         """
         low, high, dense = (np.zeros((3, len(self)), kind) for kind in (np.int64, np.int64, np.bool_))
-        live = np.flatnonzero(self.micro_ops)  # other kernels touch no tile
+        live = np.flatnonzero(self.micro_ops)  # kernels with micro-ops; the others touch no tile
         if not live.size:
             return low, high, dense
         # The lists of all kernels are joined, so that one sort and one reduceat are enough for all kernels.
@@ -275,8 +279,8 @@ class Kernels:
         listed = np.ascontiguousarray(np.concatenate([self.lists[index] for index in live.tolist()]).T)
         lowest = np.minimum.reduceat(listed, first, axis=1)
         highest = np.maximum.reduceat(listed, first, axis=1)
-        # The numbers of each list are moved above the previous list, so that one sort keeps lists apart. `jump`: the
-        # gap before each list.
+        # An offset moves the numbers of each list above the previous list, so that one sort keeps lists apart. `jump`:
+        # the gap below each number of a list.
         shift_of_list = np.repeat(np.arange(len(live)) * (1 + int(highest.max())), sizes)
         jump = np.zeros_like(listed)
         ascending = np.sort(listed + shift_of_list)
@@ -285,8 +289,8 @@ class Kernels:
         loops = self.fields[live, LOOPS].T
         step = loops[2:].reshape(3, 2, -1)
         reach = (loops[:2] - 1) * step
-        # A set is one number: the high bits are its widest gap, the low bits its extent. So a plain sort orders the
-        # sets by gap.
+        # Pack each set into one number with the widest gap in the high bits and the extent in the low bits, so that a
+        # plain sort orders the sets by gap.
         sets = np.empty((3, 3, len(live)), np.int64)
         sets[0] = np.maximum.reduceat(jump, first, axis=1) << WIDE | highest - lowest
         sets[1:] = (step * (reach > 0) << WIDE | reach).swapaxes(0, 1)

@@ -36,9 +36,9 @@ NOTHING = -1
 class Move(NamedTuple):
     """The data that one LOAD or STORE moves. `memory`: a Memory, or NOTHING, for which all other fields are 0.
 
-    On chip: consecutive tiles from tile `base` on, in rows of `left + columns + right` tiles: `top` rows of padding,
-    `rows` rows with data, `bottom` rows of padding. In DRAM: `rows` rows of `row_bytes` bytes from byte `address` on,
-    `stride` bytes apart. `row_bytes`: 0 if only padding is written.
+    On chip, the tiles are consecutive from tile `base` on, in rows of `left + columns + right` tiles: first `top` rows
+    of padding, then `rows` rows with data, then `bottom` rows of padding. In DRAM, there are `rows` rows of `row_bytes`
+    bytes from byte `address` on, `stride` bytes apart. `row_bytes`: 0 if only padding is written.
     """
 
     memory: int
@@ -63,7 +63,7 @@ class Move(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One more than the number of the last on-chip tile."""
+        """The number of the last on-chip tile, plus 1."""
         return self.base + self.height * self.width
 
 
@@ -116,7 +116,7 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
     mem = stream.mem
     store = stream.opcode == Opcode.STORE
     load = stream.opcode == Opcode.LOAD
-    # A transfer that the implementation ignores becomes NOTHING here.
+    # NOTHING marks a transfer that the upstream implementation ignores.
     memory = np.where(store, int(Memory.OUT), np.where(load, mem.memory_type, NOTHING))
     memory = np.where(load & (memory == Memory.OUT), NOTHING, memory)
     if not rules.loads_acc_8bit or (config.acc.width, config.inp.width) != (32, 8):  # fsim aborts on other widths
@@ -150,7 +150,7 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
 def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) -> tuple[Array, Footprints]:
     """Return a footprint number for each step, and a list of all footprints.
 
-    Footprint 0 is empty. Footprints 1..k are of the k kernels, and all others of LOADs and STOREs.
+    Footprint 0 is empty. Footprints 1..k belong to the k kernels, the following footprints to LOADs and STOREs.
     """
     of_kernels = bounds(kernels, config)
     of_moves = _moves(config, moved)
@@ -177,7 +177,8 @@ def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) ->
 def bounds(kernels: Kernels, config: Config) -> Array:
     """Return each kernel's footprint rows, from the lowest to the highest tile of each access: int64 [k, rows, 6].
 
-    The first row of a kernel is its read of micro-ops. Rows whose mode lacks PARTLY are exact. Unused rows are zeros.
+    The first row of a kernel is the read of its micro-ops. Rows whose mode lacks PARTLY are exact. Unused rows are
+    zeros.
     """
     live = np.flatnonzero(kernels.micro_ops)
     if not live.size:
@@ -250,7 +251,7 @@ def _moves(config: Config, moved: Moves) -> Array:
     address = moved.address[steps]
     port[:, BASE] = address // unit
     port[:, LENGTH] = -(-(address % unit + moved.row_bytes[steps]) // unit)
-    # Micro-ops are control state: the data check ignores their DRAM.
+    # Micro-ops are control state, so the data-hazard check ignores the DRAM from which they are loaded.
     port[:, COUNT] = np.where(moved.of_uops[steps], 0, moved.rows[steps])
     port[:, STRIDE] = moved.stride[steps] // unit
     return rows

@@ -1,4 +1,4 @@
-"""Patterns of tile indices. They group an instruction's micro-ops into a few matrix products or array operations.
+"""Patterns of tile indices, which group an instruction's micro-ops into a few matrix products or array operations.
 
 The grouping of a pattern is computed once, and reused when the pattern runs at other positions.
 """
@@ -24,7 +24,7 @@ Waves = tuple[tuple[Tiles, Tiles], ...]
 
 
 class Product(NamedTuple):
-    """A matrix product `acc[dst] += inp[src] @ wgt[wgt]` of P by G tiles; each is a sum of R products of tiles.
+    """A matrix product `acc[dst] += inp[src] @ wgt[wgt]` with P x G result tiles, each a sum of R products of tiles.
 
     `src` is int64 [P, R], `wgt` int64 [G, R]; `dst` has the P acc tiles of each of the G columns. If a row lacks a term
     (at a convolution's border), `src` is NO_TILE, an inp tile that is always zero.
@@ -107,7 +107,7 @@ class Pattern:
         read: dict[int, int] = {}
         level = np.empty(self.dst.size, np.int64)
         for index, (dst, src) in enumerate(zip(self.dst.tolist(), source.tolist(), strict=True)):
-            # A wave reads all its operands before it writes. So a write may be in the same wave as an earlier read.
+            # A wave reads all its operands before it writes, so a write may be in the same wave as an earlier read.
             wave = max(written.get(dst, -1) + 1, written.get(src, -1) + 1, read.get(dst, 0))
             written[dst] = wave
             read[src] = max(read.get(src, -1), wave)
@@ -143,7 +143,7 @@ def shifted(tiles: Tiles, by: int) -> Tiles:
 
 
 def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
-    """Return (src [P, R], wgt [R], dst [P]) for each family. Its P acc tiles read all or many of R weight tiles."""
+    """Return (src [P, R], wgt [R], dst [P]) for each family: P acc tiles that read all or many of R weight tiles."""
     order = np.argsort(dst.astype(np.min_scalar_type(dst.max(initial=0))), kind="stable")  # 16 bits sort fastest
     dst = dst[order]
     src = src[order]
@@ -177,7 +177,10 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
 
 
 class _Family(NamedTuple):
-    """Acc tiles (`dst`) that read weight tiles `weights`; `place`: each weight tile's index, {} if one occurs twice."""
+    """Acc tiles `dst` that read the tiles `weights`.
+
+    `place`: the index of each weight tile; {} if a tile occurs twice.
+    """
 
     weights: list[int]
     place: dict[int, int]
@@ -186,11 +189,11 @@ class _Family(NamedTuple):
 
 
 def _join(families: list[_Family], weights: list[int]) -> tuple[_Family, list[int]]:
-    """Return the family (old or new) that a list of weight tiles joins, and each tile's index in this family."""
+    """Return the family for a list of weight tiles (a new family if none fits), and each tile's index in the family."""
     place = {tile: index for index, tile in enumerate(weights)}
     distinct = len(place) == len(weights)
     for family in families:
-        # A join multiplies zeros, which only pays off if at least a third of the terms exist.
+        # Missing terms are multiplied as zeros. This only pays off if at least a third of the terms exist.
         if distinct and 3 * len(weights) >= len(family.weights) and place.keys() <= family.place.keys():
             return family, [family.place[tile] for tile in weights]
     families.append(_Family(weights, place if distinct else {}, [], []))

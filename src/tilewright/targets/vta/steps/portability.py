@@ -120,7 +120,7 @@ def write_distance(program: Elaborated) -> list[Finding]:
 
 
 def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
-    """Return each kernel's first early reuse of a tile: ("reads" or "writes", tile, micro-ops since its last write)."""
+    """Return each kernel's first early reuse of a tile: ("reads" or "writes", tile, micro-ops since the last write)."""
     if not len(kernels):
         return {}
     sizes = [kernel.dst.size for kernel in kernels]

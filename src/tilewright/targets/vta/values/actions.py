@@ -1,4 +1,4 @@
-"""The plan of the value pass, made once and run on every block of samples.
+"""The plan of the value pass, which is made once and executed on every block of samples.
 
 An `Action` is one instruction, or several merged GEMMs. Machine runs an action as whole-array operations. A `StepBatch`
 is a run of many short instructions. `loop.run` executes a batch from tables. A batch ends at a large instruction, or at
@@ -25,21 +25,22 @@ from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FIELDS
 from tilewright.targets.vta.steps.moves import NOTHING, Move
 from tilewright.targets.vta.values import loop, tables
 
-#: Cost of the loop, in nanoseconds: per multiply-accumulate with `loop.product` and without, and per value that is
-#: moved or that the ALU changes. Cost of the array operations: microseconds per instruction of any size. Measured with
-#: 1 to 16 samples.
+#: Nanoseconds of the loop per multiply-accumulate (with `loop.products`, without it), and per value that is moved or
+#: that the ALU changes. Microseconds of the array operations per instruction of any size. Measured with 1 to 16
+#: samples.
 LANES_NS = 0.04
 MAC_NS = 0.35
 VALUE_NS = 2
 ARRAYS_US = 10
-#: Steps in one batch. A shorter batch is not worth a call. The tables of a longer batch do not fit the CPU's caches.
+#: Limits for the steps in one batch. For a shorter batch, a call costs more than it saves. The tables of a longer batch
+#: do not fit the CPU's caches.
 SHORTEST = 64
 LONGEST = 1 << 15
-#: Minimum steps in all batches of a program for the loop, with several samples or without `loop.product`. A call of the
-#: loop takes 0.3 ms a sample, like array operations on a few hundred steps of a small network.
+#: Minimum steps in all batches of a program that uses the loop (if there are several samples, or no `loop.products`). A
+#: call of the loop takes 0.3 ms per sample, as long as array operations for a few hundred steps of a small network.
 ENOUGH = 1000
-#: An ALU instruction with more micro-ops for each tile of the accumulator certainly writes some tile so often that
-#: array operations, a wave at a time, are slow.
+#: With more micro-ops per tile of acc, an ALU instruction must write some tile often. Each such write needs a separate
+#: wave, so array operations are slow.
 DEEP = 8
 
 _TO = {Memory.INP: loop.TO_INP, Memory.WGT: loop.TO_WGT, Memory.ACC: loop.TO_ACC, Memory.ACC_8BIT: loop.TO_ACC}
@@ -47,7 +48,7 @@ _TO = {Memory.INP: loop.TO_INP, Memory.WGT: loop.TO_WGT, Memory.ACC: loop.TO_ACC
 _SILENT = (NOTHING, *UOP_MEMORIES)
 #: The only number of stages that the loop supports, because GEMMs in the loop write the out memory.
 STAGES = 3
-#: The number that `_touched` uses for the memory that a LOAD fills; 0 (acc) for memory ids not listed.
+#: The memory that a LOAD fills, as a number in the result of `_touched`. Memory ids that are not listed have 0 (acc).
 _LOADED = {Memory.INP: 1, Memory.WGT: 2, Memory.PAR: 3}
 
 
@@ -63,17 +64,18 @@ class Action(NamedTuple):
 
 
 def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tuple[Action, ...]:
-    """Return the actions that execute the steps `sequence`; `stored`: the steps that `stored_resets` returns.
+    """Return the actions that execute the steps `sequence`.
 
-    Accumulating GEMMs are deferred until another instruction touches their tiles, and merged: sums commute, and a few
-    large products take less time than many small ones.
+    `stored`: the steps that `stored_resets` returns. Accumulating GEMMs are deferred until another instruction touches
+    their tiles, then merged. This is legal because additions commute, and a few large products take less time than many
+    small products.
     """
     kernels = program.kernel[sequence].tolist()
     moves = program.moves.of(sequence)
     used = ascending(program.kernel[sequence])
     used = used[used >= 0]
     accumulates = dict(zip(used.tolist(), program.kernels.accumulates[used].tolist(), strict=True))
-    # Dictionaries make the loop below fast, which runs once for each step.
+    # The loop below runs once for each step: look-ups in dictionaries are faster than in arrays.
     low, high = (dict(zip(used.tolist(), s[:, used].T.tolist(), strict=True)) for s in program.kernels.spans[:2])
     planned: list[Action] = []
     pending = _Pending()
@@ -113,7 +115,7 @@ class _Pending:
 
 
 def _touched(program: Elaborated, sequence: Array) -> Array:
-    """Return the range of tiles that each step changes or stores: int64 [3, n].
+    """Return the memory and range of tiles that each step changes or stores: int64 [3, n].
 
     Rows are the memory (0 acc, 1 inp, 2 wgt, 3 par), the lowest tile, and the highest tile + 1. For an ALU operation
     other than REQ, the range includes the tiles that the operation reads, because deferred GEMMs must run before such a
@@ -122,7 +124,7 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
     kernel = program.kernel[sequence]
     moved = program.moves
     memory, base, tiles = (column[sequence] for column in (moved.memory, moved.base, moved.tiles))
-    # Rows of spans are dst, src, wgt.
+    # The rows of `spans` are dst, src, wgt.
     (low, first, _), (high, last, _), _ = program.kernels.spans
     reads = among(program.kernels.form, (ALU, ALU_IMMEDIATE))
     low, high = np.where(reads, np.minimum(low, first), low), np.where(reads, np.maximum(high, last), high)
@@ -133,9 +135,9 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
 
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
-    """Return the stored tiles of each reset GEMM (step) with a sum in the out memory that a STORE reads.
+    """Return, by step of a reset GEMM, the out tiles whose value from this reset is read by a STORE.
 
-    The sum that a reset writes to the out memory (Semantics.reset_writes_out) is only needed for these tiles.
+    Only for these tiles, the sum that a reset writes to the out memory (Semantics.reset_writes_out) is needed.
     """
     config = program.config
     kernels = program.kernels
@@ -165,8 +167,8 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
 def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, int]]) -> bool:
     """Return whether a STORE among `rows` (step, kernel, low, high) may read a tile whose last writer is a reset.
 
-    The test uses the bounds of kernels and may return True too often: it assumes that a reset writes its whole range,
-    and that another kernel only writes a range without holes.
+    The test may return True although there is no such STORE. It assumes that a reset writes its whole range of tiles,
+    and that other kernels write a range only if the range has no holes.
     """
     kernels = program.kernels
     low, high, dense = (part[0] for part in program.kernels.spans)
@@ -194,7 +196,7 @@ class StepBatch:
 
     @property
     def microseconds(self) -> int:
-        """An estimate of the time of Machine's array operations."""
+        """The estimated time of the batch with array operations."""
         alone = len(self.numbers) == 1
         return ARRAYS_US * (int(self.program.micro_ops[self.numbers[0]]) if alone else len(self.numbers))
 
@@ -248,7 +250,7 @@ def plan(
     which steps the compiled loop runs.
     """
     deep = _deep(program)[sequence]
-    # A deep instruction is a separate batch. The plans before and after it are made in the same way.
+    # A deep instruction is a separate batch. The steps before and after it are planned recursively.
     for at in np.flatnonzero(deep)[:1].tolist():
         parts = (plan(program, part, stored, samples) for part in (sequence[:at], sequence[at + 1 :]))
         return (*next(parts), StepBatch(program, sequence[at : at + 1], stored), *next(parts))
@@ -272,7 +274,7 @@ def plan(
 
 
 def _deep(program: Elaborated) -> Array:
-    """Return, for each step, whether the step is a long ALU instruction that only the loop runs fast: bool [n]."""
+    """Return, for each step, whether it is a long ALU instruction, for which array operations are slow: bool [n]."""
     config = program.config
     kernels = program.kernels
     deep = ~kernels.is_gemm & among(kernels.column("code"), UPSTREAM) & (config.stages == STAGES)

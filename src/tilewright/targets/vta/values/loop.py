@@ -20,7 +20,8 @@ from tilewright.targets.vta.isa.own import FIRST_OWN
 from tilewright.targets.vta.values.tables import Expressions, KernelTable, Steps
 from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_interleaved, emit_products
 
-#: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
+#: Kinds of steps. RESET_OUT: a reset whose value in the out memory a STORE reads. RESET_KEEP: a reset that does not
+#: write out.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU, OWN_ALU = range(8)
 NONE = -1  # an ALU operation that does not change acc
 TO_INP, TO_WGT, TO_ACC = range(3)  # the memory that a LOAD writes
@@ -44,7 +45,10 @@ class Chips(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The shape of tiles. `out_memory`: STORE reads a separate out memory. `in_lanes`: `products` can be used."""
+    """The shape of tiles.
+
+    `out_memory`: whether STORE reads a separate out memory. `in_lanes`: whether `products` works.
+    """
 
     batch: int
     block: int
@@ -253,7 +257,7 @@ def multiply(kernels: KernelTable, tiles: Uops, chips: Chips, shape: Shape, kern
 
 @part
 def add_lanes(chips: Chips, shape: Shape, dst: tuple[int, int], src: tuple[int, int], wgt: int, count: int) -> None:
-    """Add products of `count` inp tiles with one wgt tile. `dst`, `src`: the first tile, and the step to the next."""
+    """Add products of `count` inp tiles with one wgt tile. `dst`, `src`: the first tile, and the step between tiles."""
     block = shape.block
     size = shape.batch * shape.block
     for line in range(shape.batch):
@@ -288,8 +292,9 @@ def products(
 ) -> None:
     """Multiply LANES inp values by LANES**2 wgt values and add to LANES acc values; row i of wgt is for inp value i.
 
-    The values of GROUP rows alternate. The next GROUP rows follow `pitch` values later. There are `count` repetitions
-    with the same weights, `to_step` values of acc and `by_step` values of inp apart. inp has the bias BIAS.
+    The weights of GROUP rows are interleaved, and the weights of the next GROUP rows begin `pitch` values later. The
+    product is repeated `count` times with the same weights, in steps of `to_step` values of acc and `by_step` values of
+    inp. inp has the bias BIAS.
     """
     rows = np.lib.stride_tricks.as_strided(wgt[w:], (LANES // GROUP, GROUP, LANES), (pitch, 1, GROUP))
     weights = rows.reshape(LANES, LANES).astype(acc.dtype)
@@ -336,7 +341,7 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
 
 
 def change_own(kernels: KernelTable, tiles: Uops, code: Expressions, chips: Chips, shape: Shape, kernel: int) -> None:
-    """Execute an ALU operation that the user defined. As a part of `change`, this code would slow down `change`."""
+    """Execute an ALU operation that the user defined. This code is separate, because it would slow down `change`."""
     count = kernels.iter_in[kernel] if kernels.adjacent[kernel] else 1
     size = shape.batch * shape.block
     for outer in range(kernels.iter_out[kernel]):
@@ -454,7 +459,7 @@ def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, sec
     if kernels.use_imm[kernel]:
         if kernels.first_is_src[kernel]:
             operate_immediate(target, second, op, imm, always)
-        else:  # in place, so that LLVM can see this
+        else:  # the same array twice, so that LLVM sees that it works in place
             operate_immediate(target, target, op, imm, always)
     elif op == AluOp.MIN:
         for j in range(target.shape[0]):

@@ -25,7 +25,7 @@ from tilewright.targets.vta.values import loop, tables
 from tilewright.targets.vta.values.actions import Action, StepBatch
 from tilewright.targets.vta.values.vectors import BIAS, GROUP
 
-#: Maximum rows of a product that is computed column by column. With few rows, rearranging the weights costs more.
+#: Maximum rows of a product that is computed column by column. For so few rows, rearranging the weights costs more.
 FEW_ROWS = 4
 
 
@@ -50,8 +50,8 @@ class Machine:
         self.acc = np.zeros((samples, config.acc.depth, *config.acc.shape), f"int{config.acc.width}")
         self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)
         self.par = np.zeros((1, config.par.depth, *config.par.shape), np.int32)
-        # Whether each out tile equals the accumulator tile (the last writer was GEMM or ALU), so that `out` need not
-        # have the tile. After LOAD ACC the two tiles differ.
+        # For each tile, whether out equals acc because GEMM or the ALU wrote both. The tile in `out` is then not kept
+        # up to date. After LOAD ACC, out and acc differ.
         self._mirrors = np.ones(config.out.depth, np.bool_)
         self._differs = False  # whether any tile may differ, which is rare
 
@@ -95,7 +95,7 @@ class Machine:
         base = steps.base[loads_wgt]
         end = base + (steps.height * steps.width)[loads_wgt]
         part = slice(base.min(initial=self.config.wgt.depth), end.max(initial=0))
-        wgt = self.wgt[:, part].copy()  # if samples share an array, the batch of the first sample changes it
+        wgt = self.wgt[:, part].copy()  # samples may share wgt, which the batch of the first sample changes
         mirrors = self._mirrors  # each sample starts from the current state
         for sample in range(self.samples):
             copy = min(sample, len(self.wgt) - 1)
@@ -271,7 +271,8 @@ def interleaved(tiles: Array) -> Array:
     """Return a view of weight tiles in DRAM (..., block_out, block_in) in the order of the wgt memory.
 
     The shape of the view is (..., block_in / 4, block_out, 4). The weights of four input channels alternate, as
-    processor instructions for sums of four products need them. A smaller block is one group: (..., 1, block, block).
+    processor instructions for sums of four products need them. A block of less than 4 is one group: (..., 1, block,
+    block).
     """
     group = min(GROUP, tiles.shape[-1])
     return tiles.reshape(*tiles.shape[:-1], -1, group).swapaxes(-3, -2)

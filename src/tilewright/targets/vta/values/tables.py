@@ -16,7 +16,10 @@ TOGETHER = 256
 
 
 class Steps(NamedTuple):
-    """The steps of a batch, int64 [n] each. LOAD and STORE ignore `kernel`; others use only `kind` and `kernel`."""
+    """The columns of a batch's steps, int64 [n] each.
+
+    LOAD and STORE do not use `kernel`.
+    """
 
     kind: Array
     kernel: Array
@@ -60,7 +63,7 @@ class KernelTable(NamedTuple):
 class Expressions(NamedTuple):
     """The expressions of own operations (isa/expression.py): operation k has steps start[k]..stop[k]-1.
 
-    `stack` int64 [MAX_DEPTH, n]: the values during the computation of a whole number of tiles, with n values in all.
+    `stack` int64 [MAX_DEPTH, n]: working memory for n values, a whole number of tiles.
     """
 
     start: Array

@@ -19,8 +19,7 @@ BYTES = frozenset({"avx512bw", "avx512vnni"})
 def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
     """Generate `loop.products` for the widest vectors of this processor, with one loop for each part of a line.
 
-    During a loop, the weights stay in registers. The excess that the bias of inp adds to each sum also stays in a
-    register.
+    During a loop, registers keep the weights, and the amount by which the bias of inp raises each sum.
     """
     if bits[0::2][:3] != (32, 8, 8):
         return  # a machine of other widths, which does not use `products`
@@ -36,8 +35,7 @@ def _emit_loop(
 ) -> None:
     """Generate the loop of `products` for `columns` sums, from sum `low` on.
 
-    `dot_of` returns, for the weights of each group, a function that adds the products of these weights and LANES values
-    to sums.
+    `dot_of` takes the weights of all groups, and returns a function that adds their products with LANES values to sums.
     """
     acc, at, inp, x, wgt, w, pitch, count, to_step, by_step = operands
     index = count.type
@@ -49,7 +47,7 @@ def _emit_loop(
         group = builder.gep(wgt, [builder.add(builder.add(w, index(GROUP * low)), builder.mul(pitch, index(k)))])
         groups.append(builder.load(builder.bitcast(group, weights.as_pointer()), align=1))
     dot = dot_of(builder, groups, columns)
-    # The bias of inp adds 128 times the sum of a column's weights to each sum. This excess is subtracted first.
+    # The bias of inp adds 128 times the sum of a column's weights to each sum. Subtract this excess first.
     excess = dot(sums([0] * columns), values([BIAS] * LANES))
     before = builder.block
     body = builder.append_basic_block()
