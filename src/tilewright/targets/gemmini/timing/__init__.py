@@ -34,9 +34,9 @@ from tilewright.targets.gemmini.timing.state import SHARED
 from tilewright.targets.gemmini.timing.unroll import plan
 from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 
-#: The largest number of cycles of a run.
+#: A run ends after this number of cycles.
 LIMIT = 1 << 32
-#: The largest number of cycles of a run in uncompiled Python. A longer run starts again with compiled code.
+#: Uncompiled Python simulates at most this number of cycles. A longer run starts again from cycle 0 in compiled code.
 FEW = 1 << 15
 #: The approximate time that the uncompiled model takes for one primitive command, in microseconds.
 UNCOMPILED = 12_000
@@ -44,15 +44,15 @@ UNCOMPILED = 12_000
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """The times of a program's commands, in cycles from the acceptance of the first command; -1: never.
+    """The times of a program's commands, in cycles from the acceptance of the first command; -1 stands for never.
 
-    A command that the hardware completes immediately is done in the cycle of its issue.
+    If the hardware completes a command immediately, `done` equals `issued`.
     """
 
-    accept: Array  # int64 [n]: accepted by the machine; for a fence, the cycle in which the machine is idle
-    taken: Array  # int64 [m]: accepted by the reservation station, for each primitive command of the expansion
-    issued: Array  # int64 [m]: issued to a controller
-    done: Array  # int64 [m]: complete
+    accept: Array  # int64 [n]: the cycle in which the machine accepts a command (a fence: in which the machine is idle)
+    taken: Array  # int64 [m]: the cycle in which the reservation station accepts a primitive command
+    issued: Array  # int64 [m]: the cycle of issue to a controller
+    done: Array  # int64 [m]: the cycle of completion
     order: Array  # int64 [m]: the primitive commands in the order in which the reservation station accepted them
     cycles: int  # the cycle from which the machine stays idle
 
@@ -60,8 +60,8 @@ class Times:
 def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> Times:
     """Return the times of a program, uint64 [n, 3], whose expansion is `expansion`.
 
-    `latency`: cycles from a request to its first beat from memory. Data never influences time. Raises HazardError if
-    the machine stalls forever.
+    `latency` is the number of cycles from a memory request to its first beat. Data never influences time. Raises
+    HazardError if the machine stalls forever.
     """
     cycles = UNFINISHED
     for loop, limit in ((run_machine.python, FEW), (run_machine.interruptible, LIMIT)):
@@ -120,7 +120,7 @@ def build(config: Config, latency: int) -> Array:
     }
     for name, value in fixed.items():
         m[getattr(SHARED, name)] = value
-    # The configuration has the lengths of the controllers' queues. queues.py declares the lengths of all other queues.
+    # The configuration sets the lengths of the controllers' queues. queues.py declares the lengths of all other queues.
     rings = m[QUEUES:TABLES].reshape(-1, PER_QUEUE)
     rings[:, QUEUE.length] = LENGTHS
     rings[:, QUEUE.left] = -1

@@ -1,7 +1,7 @@
 """The archive that stores snapshots of the machine: a header, words that are compared for equality, pages and rows.
 
 Every function works in both directions, like the archives of serialisation libraries: it saves numbers of the machine,
-or sets these numbers from a snapshot (HEADER.sets). Saving and setting therefore use the same order of words.
+or restores these numbers from a snapshot (HEADER.sets). Saving and restoring therefore use the same order of words.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from tilewright.targets.gemmini.timing.station import ENTRIES, STATION
 class ArchiveHeader:
     """The header at the beginning of the archive."""
 
-    cursor: int  # the place of the next word
-    related: int  # the place of the next page or row
-    sets: int  # whether the machine's state is set instead of saved
+    cursor: int  # the index of the next word
+    related: int  # the index of the next page or row
+    sets: int  # 1: restore the machine's state; 0: save it
     now: int  # the current cycle
     first_host: int  # the index of the host's next command
-    first_prim: int  # the first primitive command, and the first loop, from this or a later command of the host
-    first_loop: int
-    low_host: int  # the smallest index of each kind to which the state refers
+    first_prim: int  # the first primitive command that the host's next command, or a later one, issues
+    first_loop: int  # the first loop from the host's next command on
+    low_host: int  # the smallest command index in the state; likewise for primitive commands and loops
     low_prim: int
     low_loop: int
-    least: int  # the smallest command of an entry
+    least: int  # the smallest command that the search in number_entries has met
 
 
 HEADER = columns(ArchiveHeader)
 KIND_BITS = 2
-#: The begin of each part of the archive: the station's entries by number and the numbers by entry (see number_entries),
-#: the words, and the pages and rows. Then the archive's length.
+#: The first index of each part of the archive, then its length. number_entries fills the first two parts: the station's
+#: entries by number, and the numbers by entry. The words, and then the pages and rows, follow.
 BY_NUMBER = 64
 NUMBERS = 256
 WORDS = 448
@@ -46,14 +46,13 @@ LENGTH = 2 * PLACES
 
 @part
 def next_word(archive: Array) -> int:
-    """Return the place of the next word, and advance the cursor."""
     at: int = archive[HEADER.cursor]
     archive[HEADER.cursor] = at + 1
     return at
 
 
 def word(m: Array, place: int, archive: Array, base: int) -> None:
-    """Save or set a number relative to `base`."""
+    """Save or restore a number relative to `base`."""
     at = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = archive[at] + base
@@ -62,7 +61,7 @@ def word(m: Array, place: int, archive: Array, base: int) -> None:
 
 
 def cyclic(m: Array, place: int, archive: Array, base: int, size: int) -> None:
-    """Save or set a number relative to `base`, modulo `size`."""
+    """Save or restore a number relative to `base`, modulo `size`."""
     at = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = (archive[at] + base) % size
@@ -71,7 +70,7 @@ def cyclic(m: Array, place: int, archive: Array, base: int, size: int) -> None:
 
 
 def due(m: Array, place: int, archive: Array) -> None:
-    """Save or set the cycle of a future event. All cycles in the past are saved as the same value."""
+    """Save or restore the cycle of an event. Every past cycle is saved as 0, because only future events matter."""
     at = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = archive[at] + archive[HEADER.now]
@@ -80,15 +79,14 @@ def due(m: Array, place: int, archive: Array) -> None:
 
 
 def prim(m: Array, place: int, archive: Array) -> None:
-    """Save or set the index of a primitive command."""
     word(m, place, archive, archive[HEADER.first_prim])
     archive[HEADER.low_prim] = min(archive[HEADER.low_prim], m[place])
 
 
 def related(m: Array, place: int, archive: Array, kind: int) -> None:
-    """Save a page or a row, or set the number to the partner of the saved page or row."""
-    # Pages and rows are stored apart from the words: two equivalent states may have different pages and rows that are
-    # related. Before a state is set, `repeat` replaces all pages and rows by their partners.
+    """Save or restore the number of a page or row."""
+    # Pages and rows are stored apart from the words, because the pages and rows of two equivalent states may differ.
+    # Before a state is restored, `repeat` replaces all pages and rows by their partners.
     at = archive[HEADER.related]
     archive[HEADER.related] = at + 1
     if archive[HEADER.sets]:
@@ -98,12 +96,14 @@ def related(m: Array, place: int, archive: Array, kind: int) -> None:
 
 
 def row(m: Array, place: int, archive: Array, in_acc: bool) -> None:
-    """Save or set a row of the accumulator or of the scratchpad."""
     related(m, place, archive, ACC_ROWS if in_acc else SPAD_ROWS)
 
 
 def operand(m: Array, place: int, archive: Array) -> None:
-    """Save or set an operand's word. The row of the local address is stored apart from the flags, columns and rows."""
+    """Save or restore an operand's word.
+
+    The row of the local address is stored apart from the flags, columns and rows.
+    """
     at = next_word(archive)
     rest = archive[at] if archive[HEADER.sets] else m[place]
     here = 0
@@ -111,7 +111,7 @@ def operand(m: Array, place: int, archive: Array) -> None:
     if not is_garbage(m, rest):
         mask = m[SHARED.acc] if is_acc(rest) else m[SHARED.spad]
         here, rest = rest & mask, rest & ~mask
-        # `row` saves or sets the number at `place`, so `place` temporarily contains only the row.
+        # `row` saves or restores all bits at `place`, so `place` temporarily contains the row without the other bits.
         m[place] = here
         row(m, place, archive, is_acc(rest) != 0)
         here = m[place]
@@ -123,7 +123,7 @@ def operand(m: Array, place: int, archive: Array) -> None:
 
 
 def base(m: Array, place: int, archive: Array) -> None:
-    """Save or set the first row of an operand in the scratchpad; -1 if there is no operand."""
+    """Save or restore the first scratchpad row of an operand. The row of an absent operand is -1."""
     at = next_word(archive)
     if not archive[HEADER.sets]:
         archive[at] = m[place] >= 0
@@ -134,7 +134,7 @@ def base(m: Array, place: int, archive: Array) -> None:
 
 
 def length(m: Array, q: int, archive: Array) -> int:
-    """Save or set the length of a queue, and return the length. A queue that is set begins at place 0."""
+    """Save or restore the length of a queue, and return the length. A restored queue begins at index 0 of its ring."""
     if archive[HEADER.sets]:
         m[q + QUEUE.head] = 0
         m[q + QUEUE.left] = -1
@@ -143,7 +143,7 @@ def length(m: Array, q: int, archive: Array) -> int:
 
 
 def queue(m: Array, q: int, archive: Array, base: int, size: int) -> None:
-    """Save or set a queue with items relative to `base`. `size`: the size of the ring that items index, or 0."""
+    """Save or restore a queue whose items are relative to `base`, modulo `size` unless `size` is 0."""
     for i in range(length(m, q, archive)):
         if size:
             cyclic(m, item(m, q, i), archive, base, size)
@@ -153,8 +153,8 @@ def queue(m: Array, q: int, archive: Array, base: int, size: int) -> None:
 
 def number_entries(m: Array, archive: Array) -> None:
     """Number the entries of each queue of the station in the order of their commands."""
-    # The machine behaves in the same way for every assignment of entries to commands, so snapshots refer to entries by
-    # these numbers. After setting a state, entries 0, 1, ... are in use in this order.
+    # The choice of the entry for a command does not influence the machine, so snapshots refer to entries by these
+    # numbers. In a restored state, the oldest command of a queue has entry 0, the next command entry 1, and so on.
     for q in range(3):
         left = m[STATION.valid + q]
         if archive[HEADER.sets]:
@@ -162,7 +162,7 @@ def number_entries(m: Array, archive: Array) -> None:
             m[STATION.valid + q] = left
             m[STATION.awaited + q] = 0
         for i in range(m[SHARED.number + q]):
-            # Find the entry with the smallest command among the entries without a number.
+            # Among the entries without a number, find the entry with the oldest command.
             first = -1
             number = 0
             rest = left
@@ -180,7 +180,7 @@ def number_entries(m: Array, archive: Array) -> None:
 
 
 def entry(m: Array, place: int, q: int, archive: Array) -> None:
-    """Save or set the number of an entry of queue `q`, or -1."""
+    """Save or restore a reference to an entry of queue `q`; -1 refers to no entry."""
     at = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = archive[at]
@@ -189,7 +189,7 @@ def entry(m: Array, place: int, q: int, archive: Array) -> None:
 
 
 def waits(m: Array, place: int, q: int, archive: Array) -> None:
-    """Save or set a bit mask: the entries of queue `q` for which an entry waits."""
+    """Save or restore a bit mask of the entries of queue `q` for which an entry waits."""
     at = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = archive[at]
@@ -206,7 +206,7 @@ def waits(m: Array, place: int, q: int, archive: Array) -> None:
 
 
 def entered(m: Array, q: int, of: int, archive: Array) -> None:
-    """Save or set a queue of commands. The lowest bits of an item are the command's entry in queue `of`."""
+    """Save or restore a queue of commands. The low 6 bits of an item are the command's entry in station queue `of`."""
     for i in range(length(m, q, archive)):
         place = item(m, q, i)
         number = m[place] & 63

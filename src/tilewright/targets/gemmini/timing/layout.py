@@ -1,7 +1,8 @@
 """The layout of the array that stores the machine's state: registers, then queues, then tables.
 
-A number in one array, at a place that is known at compile time, is accessed as fast as a local variable. Places do not
-depend on the configuration, so one compiled loop serves all machines. All sizes are the maximum sizes.
+All state is in one array, and each number has a constant index, so compiled code accesses it as fast as a local
+variable. The indices do not depend on the configuration: one compiled loop serves all machines. Sizes are maximum
+sizes.
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ UNIT = 64
 UNITS = 15
 #: The largest number of columns of a table.
 WIDTH = 16
-#: The number of places of a ring, and of the ring of results: powers of two, so that a mask wraps indices around.
+#: The length of a ring, and of the ring of results. Both are powers of two, so that a mask wraps indices around.
 RING = 128
 OUT_RING = 512
-#: The number of rows of each table: loops in the two unrollers, and their five streams; banks of the accumulator; the
-#: station's entries (64 for each queue), and the entries that are not issued, in order; rows between the reader and the
-#: memories, and between the store controller and the writer; commands of the execute controller; operations that this
-#: controller requests; tags of results; rows in the array; loads and stores in the trackers; read transactions; future
-#: answers of the memory.
+#: The number of rows of each table. Loops and their streams belong to the two unrollers. The station has 64 entries for
+#: each of three queues. `incoming` rows are between the DMA reader and the memories, `outgoing` rows between the store
+#: controller and the DMA writer. `commands` and `operations` belong to the execute controller.
 ROWS = {
     **{
         "loop_slots": 4,
@@ -34,7 +33,7 @@ ROWS = {
     **{"commands": RING, "operations": RING, "tags": RING, "results": OUT_RING, "loads": 516, "stores": 516},
     **{"transactions": 1024, "answers": 2048},
 }
-#: The begin of the queues, the size of one queue, and the begin and end of the tables.
+#: Indices: the first queue; the size of one queue; the first table; the end of the tables.
 QUEUES = UNIT * UNITS
 PER_QUEUE = 4 + RING
 TABLES = QUEUES + 24 * PER_QUEUE
@@ -43,11 +42,10 @@ END = TABLES + WIDTH * sum(ROWS.values())
 
 @part
 def row_offset(row: int) -> int:
-    """Return the distance of a table row from the first row."""
     return WIDTH * row
 
 
 @part
 def at(column: int, row: int) -> int:
-    """Return the place of a column in a row of a table."""
+    """Return the index of a column in a row of a table, counted from the table's first number."""
     return column + WIDTH * row

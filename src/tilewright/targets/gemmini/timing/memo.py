@@ -1,8 +1,8 @@
 """The data that a run stores to detect repetition: snapshots, and a relation between two sections of the program.
 
-A DRAM page or memory row of one section is related to a page or row of another section if both sections use them in the
-same way. Time depends only on which pages are equal, which rows are equal, and which bank each row is in. Two sections
-therefore take the same time if their pages and rows are related one to one, and if related rows are in the same bank.
+The relation pairs each DRAM page and memory row of one section with the page or row (its partner) that the other
+section uses in the same way. Time depends on which pages are equal, which rows are equal, and which bank each row is
+in. Two sections therefore take the same time if the relation is one to one, and if rows have partners in the same bank.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ FOUR = saved(RULE.fixed, size=4)
 
 
 class MemoRegisters:
-    """The single numbers of a memo."""
+    """The scalars of a memo."""
 
-    # The number of the current relation. Only table entries with this number are valid, so a new relation can begin
-    # without clearing tables of thousands of rows.
+    # The number of the current relation. A table entry is valid only if it has this number, so a new relation need not
+    # clear tables of thousands of rows.
     stamp = FIXED
     pairs = FIXED  # the number of page pairs in the relation
     identity = FIXED  # whether every row is its own partner
-    last_pair = FOUR  # the last pair of each client
-    first_row = FOUR  # for each kind of row: the first row of its memory in Memo.rows
+    last_pair = FOUR  # for each client, the page pair that was related last
+    first_row = FOUR  # for each kind of row, the index in Memo.rows of the memory's first row
     lg_bank = FOUR  # log2 of the number of rows of a bank
     banks = FOUR
-    line = FIXED  # bytes of the largest request; requests do not cross lines of this size
-    next_check = FIXED  # the host command before which the state is saved next
-    check = FIXED  # the place of this command in Memo.checks
+    line = FIXED  # the size in bytes of the largest request; no request crosses a multiple of this size
+    next_check = FIXED  # the next host command before which the state is saved
+    check = FIXED  # the index of `next_check` in Memo.checks
     gap = FIXED  # the smallest number of primitive commands between two checks
     count = FIXED  # the number of snapshots
-    free = FIXED  # the next free places in the archive: for words, and for pages and rows
-    free_related = FIXED
+    free = FIXED  # the next free index in the archive for words
+    free_related = FIXED  # the next free index for pages and rows
     resume = FIXED  # the cycle in which the run continues
     last_busy = FIXED  # the last cycle in which the machine was busy
     skipped = FIXED  # the number of skipped cycles
 
 
 class PagePair:
-    """A page with its client and direction, and its partner."""
+    """A page of one section, with its client and direction, and the page's partner."""
 
-    stamp: int  # the number of the relation
+    stamp: int  # the relation that contains the pair
     key: int
     value: int
 
 
 class RowRelation:
-    """The partner of a row."""
+    """The entry of one row: its partner in the other section."""
 
-    forward: int  # the relation in which the row has a partner
-    backward: int  # the relation in which the row is a partner
+    forward: int  # the last relation in which this row of the older section has a partner
+    backward: int  # the last relation in which this row is the partner of a row
     partner: int
-    checked: int  # the number of rows from this row on that are known to have consecutive partners
+    checked: int  # this number of rows, from this row on, have consecutive partners
 
 
 MEMO = columns(MemoRegisters)
@@ -70,20 +70,20 @@ class Memo(NamedTuple):
 
     registers: Array  # int64: see MemoRegisters
     archive: Array  # int64: the snapshots' words; see archive.py
-    checks: Array  # int64: the host commands before which the state may be saved, then NEVER
-    fingerprints: Array  # int64 [n]: for each host command, a hash of it and of the next commands
-    prims: Array  # int64 [n + 1]: the number of primitive commands from all earlier commands
-    loops: Array  # int64 [n + 1]: the number of loops from all earlier commands
+    checks: Array  # int64: the state may be saved before these host commands; ends with NEVER
+    fingerprints: Array  # int64 [n]: for each host command, a hash of this command and the next seven
+    prims: Array  # int64 [n + 1]: the number of primitive commands that all earlier host commands issue
+    loops: Array  # int64 [n + 1]: the number of loops that all earlier host commands start
     snapshots: Array  # int64 [k, 12]: see repeat.SnapshotColumns
-    table: Array  # int64: for each hash of words, the newest snapshot, or -1
+    table: Array  # int64: the newest snapshot for each hash of words, or -1
     pages: Array  # int64 [s, 3]: the relation of pages, a hash table
     rows: Array  # int64 [rows of scratchpad and accumulator, 4]: the relation of rows
 
 
 @part
 def slot(r: Array, pages: Array, key: int) -> int:
-    """Return the place of a page in the hash table, or the free place for the page."""
-    # Open addressing: `relate_pages` keeps half of the table free, so the search is short.
+    """Return the index of a page in the hash table, or the index at which the page can be inserted."""
+    # Open addressing: the search is short, because `relate_pages` keeps half of the table free.
     last = pages.shape[0] - 1
     place = (key * 0x9E3779B97F4A7C1 >> 20) & last
     while pages[place, PAIR.stamp] == r[MEMO.stamp] and pages[place, PAIR.key] != key:
@@ -93,9 +93,9 @@ def slot(r: Array, pages: Array, key: int) -> int:
 
 @part
 def clear(memo: Memo, identity: bool) -> None:
-    """Begin a new relation. `identity`: every row must be its own partner, which is faster."""
-    # The last row of the accumulator is its own partner, because the controller may confuse it with the garbage
-    # address.
+    """Begin a new relation. With `identity`, every row must be its own partner, which is faster to check."""
+    # The last row of the accumulator must be its own partner: the controller may confuse this row with the garbage
+    # address (all bits 1).
     r = memo.registers
     r[MEMO.stamp] += 1
     r[MEMO.identity] = identity
@@ -107,8 +107,12 @@ def clear(memo: Memo, identity: bool) -> None:
 
 
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
-    """Make `new` the partner of page `old`. Return False for a conflict, or if there are too many pages."""
-    # Successive requests are mostly in one page, so `equivalent_lines` compares the last pair before this call.
+    """Make `new` the partner of page `old`.
+
+    Return False if either page has another partner, or if the table is full.
+    """
+    # Successive requests are mostly in one page: before it calls this function, `equivalent_lines` compares the last
+    # pair.
     r[MEMO.last_pair + 2 * client] = old
     r[MEMO.last_pair + 2 * client + 1] = new
     key = old << 2 | client << 1
@@ -130,7 +134,7 @@ def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> boo
 
 @part
 def relate_rows(r: Array, rows: Array, kind: int, old: int, new: int) -> bool:
-    """Make `new` the partner of row `old`. Return False if a row has another partner, or if the banks differ."""
+    """Make `new` the partner of row `old`. Return False if either row has another partner, or if the banks differ."""
     row = r[MEMO.first_row + kind] + old
     target = r[MEMO.first_row + kind] + new
     stamp = r[MEMO.stamp]
@@ -147,11 +151,10 @@ def relate_rows(r: Array, rows: Array, kind: int, old: int, new: int) -> bool:
 
 @part
 def relate_ranges(r: Array, rows: Array, kind: int, old: int, new: int, size: int) -> bool:
-    """Relate two ranges of rows of one memory, row by row. Return False if two rows cannot be related (relate_rows)."""
+    """Relate two ranges of `size` rows of one memory, row by row. Return False if `relate_rows` fails."""
     if not relate_rows(r, rows, kind, old, new):
         return False
-    # Operands are used repeatedly, so rows that are already related are skipped. The first row is related, with partner
-    # `new`. From this row on, `checked` rows are known to have consecutive partners.
+    # Programs reuse operands, so skip the rows that are known to be related: `checked` rows from `old` on.
     place = r[MEMO.first_row + kind] + old
     for x in range(rows[place, RELATED.checked], size):
         if not relate_rows(r, rows, kind, old + x, new + x):
@@ -162,13 +165,13 @@ def relate_ranges(r: Array, rows: Array, kind: int, old: int, new: int, size: in
 
 @part
 def is_row(r: Array, kind: int, row: int) -> bool:
-    """Return whether a memory has this row. Controllers wrap addresses late, so a row may be beyond the last row."""
+    """Return whether a memory has a row. A row may be out of range, because controllers wrap addresses late."""
     return row >= 0 and row >> r[MEMO.lg_bank + kind] < r[MEMO.banks + kind]
 
 
 @part
 def relate(memo: Memo, kind: int, old: int, new: int) -> bool:
-    """Make page or row `new` the partner of `old`. Return False if this contradicts the relation."""
+    """Make page or row `new` the partner of `old`. Return False if the relation already contradicts this pair."""
     r = memo.registers
     if kind < SPAD_ROWS:
         return relate_pages(r, memo.pages, kind, old, new)
@@ -179,7 +182,6 @@ def relate(memo: Memo, kind: int, old: int, new: int) -> bool:
 
 @part
 def has_partner(memo: Memo, kind: int, old: int) -> bool:
-    """Return whether a page or row has a partner."""
     r = memo.registers
     if kind < SPAD_ROWS:
         return bool(memo.pages[slot(r, memo.pages, old << 2 | kind << 1), PAIR.stamp] == r[MEMO.stamp])
@@ -190,7 +192,7 @@ def has_partner(memo: Memo, kind: int, old: int) -> bool:
 
 @part
 def partner(memo: Memo, kind: int, old: int) -> int:
-    """Return the partner of a page or row that has one."""
+    """Return the partner of a page or row, which must exist."""
     r = memo.registers
     if kind < SPAD_ROWS:
         return int(memo.pages[slot(r, memo.pages, old << 2 | kind << 1), PAIR.value])

@@ -16,19 +16,20 @@ from tilewright.targets.gemmini.timing.state import SHARED
 
 
 class QueueWords:
-    """The numbers of a queue in the machine's array; the ring of elements follows."""
+    """The numbers of a queue in the machine's array. The ring of elements begins at `items`."""
 
     count: int
-    head: int  # the place of the first element
+    head: int  # the index of the first element in the ring
     length: int
-    left: int  # the last cycle in which elements left, times four, plus the number of these elements
+    left: int  # 4 * the last cycle in which elements left, plus the number of elements that left in this cycle
     items: int
 
 
 class Queues:
     """The queues and their lengths (Scratchpad.scala, MeshWithDelays.scala, TLBuffer of rocket-chip).
 
-    D: beats and acknowledgements from the memory. A: requests to the memory. `reads`, `control`, `issue` are piped.
+    The channels are TileLink's: A carries requests to the memory, D carries beats and acknowledgements from the memory.
+    `reads`, `control` and `issue` are piped.
     """
 
     loads = 0
@@ -63,14 +64,14 @@ Q = queues(Queues)
 
 @part
 def count(m: Array, queue: int) -> int:
-    """Return the number of elements of a queue."""
     return m[queue + QUEUE.count]
 
 
 @part
 def ready(m: Array, queue: int, t: int) -> bool:
     """Return whether a queue accepts an element in cycle `t`."""
-    # The consumer ran first, so elements that left in this cycle still count. `left` is never set for a piped queue.
+    # The consumer already ran in this cycle. A register would still show its elements as present, so add them to the
+    # count. `left` is never set for a piped queue.
     left = m[queue + QUEUE.left]
     return m[queue] + (left & 3 if left >> 2 == t else 0) < m[queue + QUEUE.length]
 
@@ -85,19 +86,22 @@ def push(m: Array, queue: int, value: int) -> None:
 
 @part
 def peek(m: Array, queue: int, place: int) -> int:
-    """Return the element `place` places after the first element."""
+    """Return element number `place` of a queue; the first element has number 0."""
     return m[item(m, queue, place)]
 
 
 @part
 def item(m: Array, queue: int, place: int) -> int:
-    """Return the index in the machine's array of the element `place` places after the first element."""
+    """Return the index of element number `place` in the machine's array."""
     return queue + QUEUE.items + ((m[queue + QUEUE.head] + place) & (RING - 1))
 
 
 @part
 def pop(m: Array, queue: int, t: int) -> int:
-    """Remove the first element of an ordinary queue. At most three elements can leave in a cycle."""
+    """Remove the first element of an ordinary queue.
+
+    At most three elements can leave per cycle: `left` counts in 2 bits.
+    """
     left = queue + QUEUE.left
     m[left] = m[left] + 1 if m[left] >> 2 == t else t << 2 | 1
     return take(m, queue)

@@ -1,9 +1,9 @@
-"""The declaration of state: records of named numbers. Each number has a rule by which a snapshot saves it.
+"""The declaration of state: records of named numbers. The rule of a number defines how a snapshot saves the number.
 
 A record is a class whose attributes are fields. `registers` and `table` allocate a record in the machine's array
-(layout.py). They return a module with the places of the fields as attributes, because Numba treats attributes of
-modules as constants. These declarations also define the content of snapshots, the values after reset, and the state
-that tests corrupt. There is no second list of the state that could become incomplete.
+(layout.py). Both functions return a module whose attributes are the indices of the fields, because Numba treats
+attributes of modules as constants. The same declarations define the content of snapshots, the values after reset, and
+the state that tests corrupt, so no second list of the state can become incomplete.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, ROWS, TA
 
 R = TypeVar("R")
 
-#: A bit mask of all phases of a table row: see `SavedField.phases`.
+#: The bit mask of all three phases of a table row (see `SavedField.phases`).
 ALWAYS = 7
-#: Marks an absent place.
+#: The index of an absent field.
 NOWHERE = -1
 
 
 class SavedField(NamedTuple):
     """A declared field.
 
-    A snapshot saves the field by `rule`. With `when`, the field is saved only if one of these fields of the record is
-    not 0.
+    A snapshot saves the field by `rule`. If `when` names fields of the record, the field is saved only while at least
+    one of the named fields is not 0.
     """
 
     rule: int
     when: tuple[str, ...]
-    of: str  # the field to which the rule refers
-    among: int  # the queue of an entry, or the kind of a page
+    of: str  # the name of a second field that the rule reads
+    among: int  # for the rule `entry`: the queue; for the rule `page`: the kind of page
     size: int  # the number of elements of the field
-    phases: int  # a bit mask of the row's phases in which a snapshot saves the field
+    phases: int  # a bit mask: a snapshot saves the field in these phases of the row
     reset: int  # the value after reset
 
 
-#: For each declared record, by place: its fields. For each table: its number of rows. For each queue: its length.
+#: The fields of each record, by the record's first index; the number of rows of each table; the length of each queue.
 DECLARED: dict[int, dict[str, tuple[int, SavedField]]] = {}
 TABLE_ROWS: dict[int, int] = {}
 LENGTHS: list[int] = []
 
 
 def _lay_out(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, SavedField]]]:
-    """Return the places of the fields of a record that begins at `place`, and its fields."""
-    # Fields are either values that `saved` returns, or annotations without values (`columns`).
+    """Return the indices of the fields of a record that begins at index `place`, and the fields themselves."""
+    # A record declares all its fields as values that `saved` returns, or all as annotations without values (`columns`).
     places = ModuleType(record.__name__, record.__doc__)
     fields = dict[str, tuple[int, SavedField]]()
     named = [name for name, value in vars(record).items() if isinstance(value, SavedField)]
@@ -62,7 +62,6 @@ def _lay_out(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, Saved
 
 
 def _declared(record: type[R], place: int, limit: int) -> R:
-    """Allocate a record in the machine's array, and return the places of its fields."""
     places, fields = _lay_out(record, place)
     assert sum(saved.size for _, saved in fields.values()) <= limit, f"{record.__name__} has too many numbers"
     # If the module is imported twice under two names, the same record is declared twice.
@@ -71,24 +70,24 @@ def _declared(record: type[R], place: int, limit: int) -> R:
 
 
 def registers(record: type[R], unit: int) -> R:
-    """Return the places of a unit's registers. Each unit has a number, which determines these places."""
+    """Return the indices of the registers of unit number `unit`."""
     return _declared(record, UNIT * unit, UNIT)
 
 
 def table(record: type[R], name: str) -> R:
-    """Return the places of the columns in the first row of a table."""
+    """Return the indices of the columns in the first row of a table."""
     place = TABLES + WIDTH * sum(list(ROWS.values())[: list(ROWS).index(name)])
     TABLE_ROWS[place] = ROWS[name]
     return _declared(record, place, WIDTH)
 
 
 def columns(record: type[R]) -> R:
-    """Number the fields of a record from 0. The fields may be annotations without values."""
+    """Number the fields of a record from 0."""
     return _lay_out(record, 0)[0]
 
 
 def queues(record: type[R]) -> R:
-    """Return the places of queues. The attributes of the class are the lengths of the queues."""
+    """Return the first index of each queue. The attributes of the class are the lengths of the queues."""
     places = ModuleType(record.__name__, record.__doc__)
     lengths = {name: length for name, length in vars(record).items() if isinstance(length, int)}
     for number, name in enumerate(lengths):
@@ -103,7 +102,7 @@ class SnapshotRules:
     # Fields with the first three rules are not saved. _rules depends on this order.
     fixed: int  # a parameter of the machine
     wire: int  # set in each cycle before it is read, or derived from saved fields
-    pointer: int  # a place in a ring to which other places are relative; 0 in a snapshot
+    pointer: int  # an index into a ring, to which other indices are relative; 0 in a snapshot
     plain: int  # saved unchanged
     scaled: int
     command: int
@@ -133,7 +132,7 @@ class Columns:
 
     place: int
     rule: int
-    when: int  # two fields; the field is saved only if one of them is not 0
+    when: int  # the field is saved only if the field `when` or the field `or_when` is not 0
     or_when: int
     of: int
     among: int
@@ -153,7 +152,10 @@ def saved(
     phases: int = ALWAYS,
     reset: int = 0,
 ) -> int:
-    """Declare a field: see `SavedField`. In the record's module, the attribute is the field's place, an integer."""
+    """Declare a field (see `SavedField`).
+
+    In the module that `registers` returns, the attribute is the field's index.
+    """
     return cast(int, SavedField(rule, (when,) if isinstance(when, str) else when, of, among, size, phases, reset))
 
 
@@ -185,18 +187,17 @@ def _registers() -> list[dict[str, tuple[int, SavedField]]]:
 
 
 def register_rules() -> Array:
-    """Return the rules of all registers that are saved."""
     return np.concatenate([_rules(fields) for fields in _registers()])
 
 
 def pointers() -> Array:
-    """Return the places of all registers that are 0 in every snapshot."""
+    """Return the indices of all registers that are 0 in every snapshot."""
     fields = [field for record in _registers() for field in record.values() if field[1].rule == RULE.pointer]
     return np.array([place + x for place, saved in fields for x in range(saved.size)], np.int64)
 
 
 def reset(m: Array) -> None:
-    """Set all numbers of a machine of zeros to their values after reset."""
+    """Reset a machine whose numbers are all 0."""
     for record, fields in DECLARED.items():
         reach = WIDTH * (TABLE_ROWS.get(record, 1) - 1) + 1
         for place, saved in fields.values():

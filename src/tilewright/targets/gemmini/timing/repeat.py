@@ -1,9 +1,9 @@
-"""Repetition: from an equal state, with equivalent commands, the machine behaves as before, so its times can be copied.
+"""Skipping of repeated sections: equal states and equivalent commands give equal times, which can be copied.
 
-Before certain commands of the host, the state is saved (`check`). If an earlier snapshot has the same words, the times
-of the commands after the earlier snapshot are copied, as long as the new commands are equivalent to the old commands.
-Then the machine is set to the state at the end of the copied section. This is the method of E. Schnarr, J. Larus: Fast
-Out-Of-Order Processor Simulation Using Memoization (ASPLOS 1998).
+`check` saves the state before certain commands of the host. If an earlier snapshot has the same words, the times after
+the earlier snapshot are copied for as long as the new commands are equivalent to the old commands. Then the state at
+the end of the copied section is restored. E. Schnarr and J. Larus describe this method in: Fast Out-Of-Order Processor
+Simulation Using Memoization (ASPLOS 1998).
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ W = TypeVar("W", int, Array)
 
 
 class SnapshotColumns:
-    """The columns of Memo.snapshots."""
+    """The columns of the table of snapshots, Memo.snapshots."""
 
     host: int  # the host's next command
     cycle: int
-    begin: int  # the begin and the end of the snapshot's words in the archive
+    begin: int  # the snapshot's words in the archive: first index, index after the last word
     end: int
-    related_begin: int  # the begin and the end of the snapshot's pages and rows
+    related_begin: int  # the snapshot's pages and rows in the archive: first index, index after the last
     related_end: int
     taken: int  # the number of commands that the station has accepted
     busy: int  # the last busy cycle
-    low_host: int  # the first command, primitive command and loop to which the state refers
+    low_host: int  # the first command of the host in the state; likewise for primitive commands and loops
     low_prim: int
     low_loop: int
     previous: int  # the newest earlier snapshot with the same hash of words
 
 
 SNAPSHOT = columns(SnapshotColumns)
-#: The largest number of snapshots of a run, and of words of a snapshot. When the memory is full, no more are saved.
+#: The largest number of snapshots per run, and of words per snapshot. A run with a full memory saves no more snapshots.
 MAX_SNAPSHOTS = 8192
 MAX_WORDS = 1 << 15
-#: The number of places in the hash table of states, and in the hash table of pages.
+#: The sizes of the hash table of states and of the hash table of pages.
 BUCKETS = 1 << 14
 PAGES = 1 << 14
 #: The largest number of earlier snapshots that one check tries. The search ends at the first snapshot after which the
 #: run repeats for ENOUGH_CYCLES cycles.
 MAX_TRIES = 8
 ENOUGH_CYCLES = 1000
-#: With at least this number of primitive commands in flight, only sections with the same rows are tried, because a try
-#: with other rows must relate the rows of all these commands.
+#: With at least this number of primitive commands in flight, `check` tries only sections that use the same rows. A
+#: section with different rows is slow to check: the rows of all commands in flight must be related.
 MANY_PRIMS = 512
-#: The smallest number of primitive commands between two checks. A command of the host is a candidate if its fingerprint
-#: is the smallest among the WINDOW commands before it and the WINDOW commands after it.
+#: The smallest number of primitive commands between two checks, and the number of neighbours on each side that a
+#: candidate's fingerprint must not exceed.
 MIN_GAP = 8
 WINDOW = 32
 #: Programs with fewer primitive commands are simulated without snapshots.
@@ -71,10 +71,10 @@ MIN_PRIMS = 256
 
 
 def memo(expansion: Expansion, config: Config) -> Memo:
-    """Return an empty memo of a program, with the host commands before which the state may be saved."""
-    # These are the starts of hardware loops, and the commands with the smallest fingerprint in their neighbourhood.
-    # This method is called winnowing, and is known from document fingerprints. The choice depends only on nearby
-    # commands, so a repeated section is saved at the same positions.
+    """Return an empty memo of a program. It lists the host commands before which the state may be saved."""
+    # The list has the starts of hardware loops, and the commands with the smallest fingerprint of their neighbourhood
+    # (winnowing, a method for document fingerprints). Only nearby commands influence the choice, so each repetition of
+    # a section is saved at the same positions.
     rows = config.all_spad_rows + config.acc_rows
     n = len(expansion.commands)
     if len(expansion.prims) < MIN_PRIMS:
@@ -121,8 +121,8 @@ def memo(expansion: Expansion, config: Config) -> Memo:
 
 def _fingerprints(expansion: Expansion, config: Config, n: int) -> Array:
     """For each of the first n commands, return a hash of this command and the next seven commands, int64 [n]."""
-    # Commands that may be equivalent must have the same hash. So the hash excludes rows and DRAM addresses, except for
-    # the address bits that determine the DMA's requests.
+    # Equivalent commands must have equal hashes. So the hash excludes rows, and excludes DRAM addresses except for the
+    # low bits, which determine the DMA's requests.
     entry = expansion.entry[:n]
     is_prim = expansion.entry[:n] >= 0
     funct, rs1, rs2 = expansion.prims[entry[is_prim]].view(np.int64).T
@@ -133,7 +133,8 @@ def _fingerprints(expansion: Expansion, config: Config, n: int) -> Array:
     fingerprints = expansion.commands[:n, 0].astype(np.int64)
     hashed = mix(mix(np.zeros_like(funct), funct), np.where(fields, address, rs1))
     fingerprints[is_prim] = mix(hashed, np.where(fields, _without_row(rs2, config), rs2))
-    # Each pass doubles the number of commands that a hash covers. The factor makes the hash depend on their order.
+    # Each pass doubles the number of commands that a hash covers. The factor makes the hash depend on the order of the
+    # commands.
     for lag in (1, 2, 4):
         fingerprints[:-lag] += 0x2545F4914F6CDD1D * fingerprints[lag:]
     return fingerprints
@@ -147,14 +148,14 @@ def _without_row(words: Array, config: Config) -> Array:
 
 @part
 def mix(hashed: W, word: W) -> W:
-    """Return a hash that also covers `word`. Both numpy and compiled code wrap the hash at 64 bits."""
+    """Return a hash that also covers `word`. numpy and compiled code both wrap the product at 64 bits."""
     product = (hashed ^ word) * 0x9E3779B97F4A7C1
     return product ^ (product >> 29 & 0xFFFFFFFF)
 
 
 def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: int, last_busy: int) -> None:
     """Save the state before the host's next command, and skip ahead if the next commands repeat earlier commands."""
-    # MEMO.resume and MEMO.last_busy define the cycle in which the run continues: cycle `t` if nothing is skipped.
+    # On return, MEMO.resume is the cycle in which the run continues: `t` if nothing is skipped.
     r = memo.registers
     place = m[FRONT.next_host]
     new = r[MEMO.count]
@@ -172,8 +173,8 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: i
     identity = True
     last = NONE
     how = True
-    # First try with every row as its own partner, which is fast and the usual case. Then try with a relation of rows,
-    # for loops that alternate between the halves of the scratchpad.
+    # The first pass requires equal rows, which is fast and usually succeeds. The second pass allows different rows, for
+    # loops that alternate between the halves of the scratchpad.
     for rows in range(2 if memo.prims[place] - newest[SNAPSHOT.low_prim] < MANY_PRIMS else 1):
         old = newest[SNAPSHOT.previous]
         tried = 0
@@ -193,14 +194,14 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: i
                     identity = how
             old = older[SNAPSHOT.previous]
     if end >= 0:
-        # The memo has the relation for the last tried snapshot. `repeat` needs the relation for the best snapshot.
+        # The memo contains the relation for the snapshot of the last try. `repeat` needs the relation for the best try.
         if last != start or how != identity:
             agreement(m, p, plan, memo, start, new, identity)
         repeat(m, p, plan, accept, memo, start, end)
 
 
 def save(m: Array, p: Program, plan: FrontPlan, memo: Memo, place: int, t: int) -> None:
-    """Save the state before the host's command `place`, in cycle `t`, as the newest snapshot."""
+    """Save the state in cycle `t`, before the host's command `place`, as the newest snapshot."""
     r = memo.registers
     archive = memo.archive
     snapshot = memo.snapshots[r[MEMO.count]]
@@ -217,7 +218,7 @@ def save(m: Array, p: Program, plan: FrontPlan, memo: Memo, place: int, t: int) 
     snapshot[SNAPSHOT.busy] = r[MEMO.last_busy]
     for x in range(3):
         snapshot[SNAPSHOT.low_host + x] = archive[HEADER.low_host + x]
-    # Snapshots with the same hash form a linked list, newest first: the table has its head, `previous` has its links.
+    # Snapshots with the same hash form a linked list, newest first. The table has the head of each list.
     hashed = 0
     for at in range(snapshot[SNAPSHOT.begin], snapshot[SNAPSHOT.end]):
         hashed = hashed * 0x2545F4914F6CDD1D + archive[at]
@@ -230,8 +231,7 @@ def save(m: Array, p: Program, plan: FrontPlan, memo: Memo, place: int, t: int) 
 
 
 def rewind(memo: Memo, cursor: int, place: int, t: int) -> None:
-    """Prepare the archive to read or write words from `cursor` on, in cycle `t` before the host's command `place`."""
-    # Commands, loops and cycles are relative to this moment, so snapshots of different moments can be equal.
+    """Set the archive's cursor, and the cycle and commands to which the snapshot's numbers are relative."""
     archive = memo.archive
     archive[HEADER.now] = t
     archive[HEADER.cursor] = cursor
@@ -243,7 +243,7 @@ def rewind(memo: Memo, cursor: int, place: int, t: int) -> None:
 
 @part
 def await_check(memo: Memo, place: int, prims: int) -> None:
-    """Choose the next check: the first candidate from command `place` on, after at least `prims` primitive commands."""
+    """Set the next check to the first candidate from command `place` and from primitive command `prims` on."""
     r = memo.registers
     while memo.checks[r[MEMO.check]] < place or (
         memo.checks[r[MEMO.check]] < NEVER and memo.prims[memo.checks[r[MEMO.check]]] < prims
@@ -253,7 +253,6 @@ def await_check(memo: Memo, place: int, prims: int) -> None:
 
 
 def same_words(old: Array, new: Array, archive: Array) -> bool:
-    """Return whether two snapshots have the same words."""
     shift = new[SNAPSHOT.begin] - old[SNAPSHOT.begin]
     if old[SNAPSHOT.end] + shift != new[SNAPSHOT.end]:
         return False
@@ -264,13 +263,15 @@ def same_words(old: Array, new: Array, archive: Array) -> bool:
 
 
 def agreement(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int, identity: bool) -> int:
-    """Return the last snapshot up to which the run after `new` repeats the run after `old`, or NONE."""
-    # All commands to which the states refer, and all following commands, must be equivalent. With `identity`, they must
-    # also use the same rows.
+    """Return the last snapshot after `old` whose state the run also reaches after `new`, or NONE.
+
+    With `identity`, both sections must use the same rows.
+    """
     earlier = memo.snapshots[old]
     later = memo.snapshots[new]
     clear(memo, identity)
-    # Both states list pages and rows in the same order, so the entries number k of both states belong together.
+    # Both states list their pages and rows in the same order, so entry k of one state is related to entry k of the
+    # other.
     shift = later[SNAPSHOT.related_begin] - earlier[SNAPSHOT.related_begin]
     for at in range(earlier[SNAPSHOT.related_begin], earlier[SNAPSHOT.related_end]):
         kind = memo.archive[at] & (1 << KIND_BITS) - 1
@@ -287,8 +288,8 @@ def agreement(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: 
     for x in range(earlier[SNAPSHOT.low_host], here):
         if not equivalent_hosts(plan, memo, x, x + hosts):
             return NONE
-    # Compare the commands one by one until two commands differ. The copy may end at each snapshot between `old` and
-    # `new` whose pages and rows are all related: at this point, the new run has the related state.
+    # Compare commands until two commands are not equivalent. The copied section may end at any snapshot between `old`
+    # and `new` whose pages and rows all have partners, because its state can be translated.
     best = NONE
     after = old + 1
     host = here
@@ -314,15 +315,14 @@ def agreement(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: 
 
 @part
 def is_over(p: Program, x: int, t: int) -> bool:
-    """Return whether nothing in the machine refers to primitive command `x` any longer in cycle `t`."""
-    # The result is always False for stores and configurations. A store is done when its last row is read, possibly long
-    # before the row is written. A configuration remains in use until the next configuration.
+    """Return whether the machine has no state of primitive command `x` in cycle `t`."""
+    # False for stores and configurations: a store is done when its last row is read, possibly long before the row is
+    # written, and a configuration remains in use until the next configuration.
     return p.queue[x] != ST and p.prims[x, 0] & 127 != CONFIG and 0 <= p.times[x, TIMES.done] < t
 
 
 @part
 def all_have_partners(memo: Memo, snapshot: int) -> bool:
-    """Return whether all pages and rows of a snapshot have partners."""
     for at in range(memo.snapshots[snapshot, SNAPSHOT.related_begin], memo.snapshots[snapshot, SNAPSHOT.related_end]):
         if not has_partner(memo, memo.archive[at] & (1 << KIND_BITS) - 1, memo.archive[at] >> KIND_BITS):
             return False
@@ -330,7 +330,10 @@ def all_have_partners(memo: Memo, snapshot: int) -> bool:
 
 
 def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old: int, end: int) -> None:
-    """Copy the times between the snapshots `old` and `end` to the commands after the newest snapshot, and continue."""
+    """Copy the times between the snapshots `old` and `end` to the commands after the newest snapshot.
+
+    Then restore the state of `end`, translated to the new pages and rows.
+    """
     r = memo.registers
     earlier = memo.snapshots[old]
     newest = memo.snapshots[r[MEMO.count] - 1]
@@ -349,7 +352,6 @@ def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old
         p.order[x + newest[SNAPSHOT.taken] - earlier[SNAPSHOT.taken]] = p.order[x] + prims
     place = last[SNAPSHOT.host] + hosts
     archive = memo.archive
-    # The new state is the state of `end`, with pages and rows replaced by their partners.
     rewind(memo, last[SNAPSHOT.begin], place, last[SNAPSHOT.cycle] + later)
     archive[HEADER.sets] = 1
     for at in range(last[SNAPSHOT.related_begin], last[SNAPSHOT.related_end]):

@@ -1,12 +1,12 @@
-"""Conversion of the machine's live state to a list of numbers, and back.
+"""Conversion of the machine's live state to a list of numbers, and of such a list to a state.
 
-Two states give the same list if the machine behaves in the same way from both states. Cycles are relative to the cycle
-of the snapshot. Commands and loops are relative to the host's next command and loop. Places in a ring are relative to
-the first place of the ring. Unused table rows are left out. DRAM addresses are relative to the address of their
-command. DRAM pages and memory rows are stored apart from the list, because only their equality matters.
+If the lists of two states are equal, the machine behaves in the same way from both states. To this end, cycles are
+relative to the cycle of the snapshot, commands and loops to the host's next command and loop, indices of a ring to the
+ring's first index, and DRAM addresses to the address of their command. Unused table rows are left out. DRAM pages and
+memory rows are stored apart from the list: the machine only compares them for equality.
 
 The declaration of a record (records.py) determines the fields that are saved. This file implements each rule, and
-selects the live rows of the tables. Each function either saves or sets the state, like the functions of archive.py.
+selects the live rows of the tables. Each function either saves or restores the state, like the functions of archive.py.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ from tilewright.targets.gemmini.timing.unroll_streams import SLOT, STREAM, Front
 EMPTY = 1 << 62
 
 
-#: All registers: the pointers, which are 0 in a snapshot; the rules of registers that are saved unchanged; all other
-#: rules. Plain registers come first, because other rules refer to them.
+#: All registers: pointers, which are 0 in a snapshot; the rules of the registers that are saved unchanged; the rules of
+#: all other registers, which may refer to unchanged registers.
 POINTERS = pointers()
 _RULES = register_rules()
 _PLAIN = (_RULES[:, COLUMN.rule] == RULE.plain) & (_RULES[:, COLUMN.when] == NOWHERE)
 PLAINS = _RULES[_PLAIN]
 REGISTERS = _RULES[~_PLAIN]
-#: The rules of tables.
+#: The rules of each table's columns.
 ENTRY_RULES = rules(ENTRIES)
 LOAD_RULES = rules(LOADS)
 STORE_RULES = rules(STORES)
@@ -85,7 +85,7 @@ STREAM_RULES = rules(STREAM)
 
 
 def serialise(m: Array, p: Program, plan: FrontPlan, archive: Array) -> None:
-    """Save the machine's state or set it, depending on the archive's header."""
+    """Save the machine's state, or restore the state if HEADER.sets is 1."""
     archive[HEADER.low_host] = archive[HEADER.first_host]
     archive[HEADER.low_prim] = archive[HEADER.first_prim]
     archive[HEADER.low_loop] = archive[HEADER.first_loop]
@@ -93,9 +93,8 @@ def serialise(m: Array, p: Program, plan: FrontPlan, archive: Array) -> None:
         for pointer in POINTERS:
             m[pointer] = 0
     serialise_row(m, p, archive, PLAINS, 0, ALWAYS)
-    # The order matters when a state is set, because a rule may refer only to numbers that are already set. Plain
-    # registers come first, then the station, whose commands contain the addresses of loads, then the state that refers
-    # to loads.
+    # A rule may refer only to numbers that are already restored, so the order matters: plain registers first, then the
+    # station, whose commands contain the addresses of loads, then the state that refers to loads.
     serialise_front(m, p, plan, archive)
     serialise_station(m, p, archive)
     for slot in range(m[SHARED.slots]):
@@ -110,8 +109,8 @@ def serialise(m: Array, p: Program, plan: FrontPlan, archive: Array) -> None:
 
 
 def serialise_row(m: Array, p: Program, archive: Array, rules: Array, number: int, phase: int) -> None:
-    """Save or set row `number` of a table, or registers (row 0), by the rules of its fields."""
-    # A field is saved if the row is in one of the field's phases, and if at least one field that `when` lists is not 0.
+    """Save or restore row `number` of a table by the rules of its columns. Registers are handled as row 0."""
+    # A field is live in the phases of its rule, and only while one of the two fields `when` and `or_when` is not 0.
     shift = row_offset(number)
     for x in range(rules.shape[0]):
         when = rules[x, COLUMN.when] + shift
@@ -123,7 +122,7 @@ def serialise_row(m: Array, p: Program, archive: Array, rules: Array, number: in
 
 
 def serialise_field(m: Array, p: Program, archive: Array, place: int, rule: int, of: int, among: int) -> None:
-    """Save or set a field by its rule. `of`: the place of the field to which the rule refers."""
+    """Save or restore a field by its rule. Some rules read a second field, at index `of`."""
     if rule == RULE.plain or (rule == RULE.scaled and m[SHARED.scales]):
         word(m, place, archive, 0)
     elif rule == RULE.command:
@@ -155,7 +154,7 @@ def serialise_field(m: Array, p: Program, archive: Array, place: int, rule: int,
 
 
 def serialise_place(m: Array, archive: Array, place: int, rule: int, of: int) -> None:
-    """Save or set a field that names a row, or a place in a ring, by its rule."""
+    """Save or restore a field by a rule for rows or for indices of a ring."""
     if rule == RULE.transaction:
         cyclic(m, place, archive, m[READER.next], m[SHARED.max_reads])
     elif rule == RULE.incoming_row:
@@ -173,7 +172,6 @@ def serialise_place(m: Array, archive: Array, place: int, rule: int, of: int) ->
 
 
 def serialise_front(m: Array, p: Program, plan: FrontPlan, archive: Array) -> None:
-    """Save or set the front end. Its slots and queues may refer to loops and commands that are far from complete."""
     for q in (Q.raw, Q.to_conv, Q.to_matmul, Q.out):
         for i in range(length(m, q, archive)):
             queued(m, item(m, q, i), plan, archive)
@@ -187,13 +185,14 @@ def serialise_front(m: Array, p: Program, plan: FrontPlan, archive: Array) -> No
 
 @part
 def low_loop(plan: FrontPlan, archive: Array, loop: int) -> None:
-    """Record that the state refers to a loop."""
+    """Update the smallest loop, and the smallest primitive command, that the state contains."""
     archive[HEADER.low_loop] = min(archive[HEADER.low_loop], loop)
     archive[HEADER.low_prim] = min(archive[HEADER.low_prim], plan.loops.starts[loop, 0])
 
 
 def queued(m: Array, place: int, plan: FrontPlan, archive: Array) -> None:
-    """Save or set an item of the front end: a primitive command x, or -1 - y for command y of the host (lowest bit)."""
+    """Save or restore an item of the front end: a primitive command x, or -1 - y for command y of the host."""
+    # In the archive, the lowest bit marks a command of the host.
     here = next_word(archive)
     if archive[HEADER.sets]:
         value = archive[here]
@@ -213,7 +212,7 @@ def queued(m: Array, place: int, plan: FrontPlan, archive: Array) -> None:
 
 
 def staged(m: Array, place: int, archive: Array) -> None:
-    """Save or set a stage of an unroller's pipeline: a primitive command, or -1."""
+    """Save or restore a stage of an unroller's pipeline: a primitive command, or -1 for an empty stage."""
     here = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = archive[here] + archive[HEADER.first_prim] if archive[here] != EMPTY else -1
@@ -224,7 +223,6 @@ def staged(m: Array, place: int, archive: Array) -> None:
 
 
 def serialise_station(m: Array, p: Program, archive: Array) -> None:
-    """Save or set the entries of the reservation station, and the order of the entries that are not issued."""
     number_entries(m, archive)
     for q in range(3):
         for i in range(m[SHARED.number + q]):
@@ -239,14 +237,13 @@ def serialise_station(m: Array, p: Program, archive: Array) -> None:
 
 
 def serialise_execute(m: Array, p: Program, archive: Array) -> None:
-    """Save or set the commands of the execute controller, the operations in the array, and their results."""
     for q in (Q.transposes, Q.executes):
         queue(m, q, archive, m[SHARED.next_command], RING)
         for i in range(count(m, q)):
             serialise_row(m, p, archive, COMMAND_RULES, peek(m, q, i), ALWAYS)
     queue(m, Q.control, archive, m[EXECUTION.op] << 32, RING << 32)
-    # An operation is live until the array has taken its last control signals. The oldest signal has the oldest
-    # operation.
+    # An operation is live until the array has taken its last control signals. The first signals in the queue belong to
+    # the oldest live operation.
     used = 1 if m[SHARED.ex_state] == EX_STATE.computes else 0
     if count(m, Q.control):
         used = ((m[EXECUTION.op] - (peek(m, Q.control, 0) >> 32)) & (RING - 1)) + 1
@@ -255,7 +252,8 @@ def serialise_execute(m: Array, p: Program, archive: Array) -> None:
     queue(m, Q.tags, archive, 0, 0)
     for i in range(count(m, Q.tags)):
         serialise_row(m, p, archive, TAG_RULES, (m[Q.tags + QUEUE.head] + i) & (RING - 1), ALWAYS)
-    # An item contains rows and an identity, which is relative to the newest operation's identity modulo PRODUCTS.
+    # An item contains a number of rows and the identity of a product. The identity is saved relative to the newest
+    # product, modulo PRODUCTS.
     newest = m[ARRAY.newest]
     for i in range(length(m, Q.totals, archive)):
         total = item(m, Q.totals, i)
@@ -266,7 +264,6 @@ def serialise_execute(m: Array, p: Program, archive: Array) -> None:
 
 
 def serialise_loads(m: Array, p: Program, archive: Array) -> None:
-    """Save or set the loads in progress, from the controller to the accumulator rows that are being written."""
     entered(m, Q.loads, LD, archive)
     queue(m, Q.reads, archive, 0, 0)
     queue(m, Q.scaling, archive, m[SCALER.next], OF_WIDE_UNIT)
@@ -286,7 +283,7 @@ def serialise_loads(m: Array, p: Program, archive: Array) -> None:
 
 
 def fresh(m: Array, place: int, t: int, archive: Array) -> None:
-    """Save or set the row of a bank whose write began in cycle `t`, if there is such a row."""
+    """Save or restore the row that a bank began to write in cycle `t`, if any."""
     here = next_word(archive)
     if not archive[HEADER.sets]:
         archive[here] = m[place] == write_mark(m[place] & 0xFFFFFF, t)
@@ -299,7 +296,6 @@ def fresh(m: Array, place: int, t: int, archive: Array) -> None:
 
 
 def serialise_stores(m: Array, p: Program, archive: Array) -> None:
-    """Save or set the stores in progress, from the controller to the writer."""
     entered(m, Q.stores, ST, archive)
     queue(m, Q.passed, archive, 0, 0)
     for slot in range(m[SHARED.slots]):
@@ -311,7 +307,7 @@ def serialise_stores(m: Array, p: Program, archive: Array) -> None:
 
 
 def serialise_bus(m: Array, p: Program, archive: Array) -> None:
-    """Save or set read transactions, requests and answers. Transactions are relative to the newest transaction."""
+    """Save or restore transactions, requests and responses. Transactions are relative to the newest transaction."""
     newest = m[READER.next]
     size = m[SHARED.max_reads]
     for i in range(size):
@@ -333,8 +329,8 @@ def serialise_bus(m: Array, p: Program, archive: Array) -> None:
 
 
 def tagged(m: Array, q: int, archive: Array, mask: int, read: int, base: int, size: int) -> None:
-    """Save or set a queue. An item with `item & mask == read` has a transaction in its upper bits."""
-    # When a state is set, all items are plain words: READER.next is a pointer, so transactions are relative to 0.
+    """Save or restore a queue. If `item & mask == read`, the upper bits of the item are a transaction."""
+    # A restored state needs no conversion: READER.next is a pointer, hence 0, so the saved transactions are absolute.
     for i in range(length(m, q, archive)):
         place = item(m, q, i)
         if not archive[HEADER.sets] and m[place] & mask == read:

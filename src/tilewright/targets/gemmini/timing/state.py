@@ -36,42 +36,42 @@ class Shared:
     lg_bus = FIXED
     max_reads = FIXED
     max_writes = FIXED
-    slots = FIXED  # the number of commands in a tracker of the DMA
+    slots = FIXED  # the number of commands that each tracker of the DMA can store
     latency = FIXED
     only_ws = FIXED
-    scales = FIXED  # whether the program scales any load; only then the turn of the lanes matters
+    scales = FIXED  # whether the program scales any load; otherwise the round-robin position of the lanes is irrelevant
     holders = saved(RULE.wire, size=7)  # see find_configurations
     active = WIRE  # whether a register changed in this cycle
     ex_done = WIRE  # the station's entry of the command that a controller completes, or -1
-    ld_done = WIRE  # the slot of the tracker, or -1
+    ld_done = WIRE  # the tracker slot of the load that completes, or -1
     st_done = WIRE
     spad_writes = WIRE  # a bit mask of the banks that are written
     acc_writes = WIRE  # a bit mask of the banks with an offered write
     acc_adds = WIRE
     ex_reads = WIRE  # a bit mask of the banks that the array reads
-    progress = WIRE  # the number of steps with progress; a run without progress is stalled (clock.py)
-    number = saved(size=3)  # the number of the station's entries in use, for each queue
+    progress = WIRE  # a count of rows and beats that moved; if the count stays constant, the run is stalled (clock.py)
+    number = saved(size=3)  # for each queue, the number of station entries in use
     lone = PLAIN  # whether the newest execute command is a preload whose compute has not arrived
-    loads_used = PLAIN  # the number of slots in use in each tracker
+    loads_used = PLAIN  # the number of tracker slots in use
     stores_used = PLAIN
     zeros_valid = PLAIN  # whether there is a row of zeros to write
     zeros_slot = PLAIN
     zeros_address = saved(RULE.local, when="zeros_valid")
     zeros_column = PLAIN
-    pending = saved(RULE.entry, among=EX, size=2, reset=-1)  # the entries that are complete but not reported
+    pending = saved(RULE.entry, among=EX, size=2, reset=-1)  # the complete entries that are not reported yet
     os = PLAIN  # whether the dataflow is output-stationary
     c_stride = PLAIN
     ex_state = PLAIN  # the state of the execute controller
-    next_command = POINTER  # the next place in the table of commands
+    next_command = POINTER  # the next index into the table of commands
     first_out = POINTER
     rows_out = PLAIN  # the number of rows in the array
     may_ask = PLAIN  # whether an operation of the array can begin in this cycle
-    asked = PLAIN  # whether an operation began
+    asked = PLAIN  # whether an operation has begun
     pipe = PLAIN  # a bit mask of the occupied stages of the scale pipeline
     full = PLAIN  # whether the first stage is stalled
     first_answer = POINTER
-    answers = PLAIN  # the number of future answers of the memory
-    acc_fetched = PLAIN  # a bit mask of the accumulator banks that are being read for the writer
+    answers = PLAIN  # the number of responses that the memory will send
+    acc_fetched = PLAIN  # a bit mask of the accumulator banks from which the writer's row is being read
     acc_held = PLAIN  # a bit mask of the banks whose row waits for the writer
 
 
@@ -84,13 +84,13 @@ class MoveState:
 
 
 class Bank:
-    """The rows of a bank of the accumulator that are being written: see moves.write_mark."""
+    """The rows that are being written in one bank of the accumulator (see moves.write_mark)."""
 
     rows = saved(RULE.wire, size=4, reset=-1)
 
 
 class Pipe:
-    """The rows that leave the scratchpad. Each field is a bit mask of banks."""
+    """The rows on their way out of the scratchpad. Each field is a bit mask of banks."""
 
     fetched = PLAIN
     held = PLAIN  # the row is in the bank
@@ -114,8 +114,8 @@ LG_PAGE = 12
 @part
 def advance(stages: int, last: int) -> int:
     """Return the occupied stages of a pipeline one cycle later, with one bit per stage (Pipeline.scala)."""
-    # The last stage does not drain here. A stage stalls only if all later stages are occupied, so gaps close even while
-    # the end of the pipeline is stalled.
+    # The caller drains the last stage. A stage stalls only if all later stages are occupied, so an empty stage is
+    # filled even while the end of the pipeline stalls.
     stalled = 0
     if stages & last:
         stalled = stop = last
