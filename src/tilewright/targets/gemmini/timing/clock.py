@@ -1,9 +1,9 @@
 """The machine, cycle by cycle: all units in one loop.
 
 A cycle runs the units from the last consumer to the first producer, so each unit sees the state of its producers at the
-start of the cycle. An inactive unit is not called. If a cycle changes no register, nothing changes until the next known
-event (a row leaves the array, or the memory responds), and the loop jumps to the cycle of that event. Before some
-commands of the host, `check` may skip a section that repeats an earlier section (repeat.py).
+start of the cycle. An inactive unit is not called. After a cycle that changes no register, the loop jumps to the next
+known event: a row leaves the array, or the memory responds. Before some commands of the host, `check` may skip a
+section that repeats an earlier section (repeat.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 from tilewright.targets.gemmini.timing.writer import step_writer
 
 #: After this number of simulated cycles without progress, the model assumes that the machine is stalled. The number
-#: must exceed every wait in which registers change: skipped steps of a hardware loop may take many thousand cycles.
+#: must be large, because the skipped steps of a hardware loop change registers for many thousand cycles without
+#: progress.
 PATIENCE = 1 << 20
 #: The result of a run that reached the limit of cycles.
 UNFINISHED = -2
@@ -44,8 +45,8 @@ UNFINISHED = -2
 
 @part
 def begin_cycle(m: Array) -> None:
-    """Reset the wires, and set the wires for completed commands of the trackers."""
-    # A tracker reports completions from its registers, before the units change these registers in this cycle.
+    """Reset the wires. Then set the wires by which the trackers report completed commands."""
+    # A tracker reads its registers before the units change them in this cycle.
     m[SHARED.active] = m[SHARED.spad_writes] = m[SHARED.acc_writes] = m[SHARED.acc_adds] = m[SHARED.ex_reads] = 0
     m[SHARED.ex_done] = m[SHARED.ld_done] = m[SHARED.st_done] = -1
     if m[SHARED.loads_used]:
@@ -66,8 +67,8 @@ def complete_slot(m: Array, valid: int, left: int) -> int:
 @part
 def is_busy(m: Array) -> bool:
     """Return whether any unit after the front end is busy (Controller.scala)."""
-    # A single preload that waits for its compute does not make the machine busy (ReservationStation.scala:
-    # solitary_preload), so a fence may end before this preload.
+    # The machine is idle while its only command is a preload without its compute (ReservationStation.scala:
+    # solitary_preload), so a fence may end before such a preload.
     entries = m[SHARED.number] + m[SHARED.number + 1] + m[SHARED.number + 2]
     if entries and not (entries == 1 and m[SHARED.number + 1] == 1 and m[SHARED.lone]):
         return True
@@ -79,7 +80,7 @@ def is_busy(m: Array) -> bool:
 def next_event(m: Array, t: int) -> int:
     """Return the cycle of the next event, assuming that no register changed in cycle `t`."""
     event = NEVER
-    # Rows and answers are in order, so only the first row and the first answer need to be checked.
+    # Rows and responses are sorted by cycle, so only the first row and the first response need to be checked.
     if m[SHARED.rows_out]:
         event = m[at(RESULTS.cycle, m[SHARED.first_out])]
     if m[SHARED.answers] and m[at(ANSWERS.due, m[SHARED.first_answer])] > t:
@@ -132,7 +133,7 @@ def step_units(m: Array, p: Program, t: int) -> None:
 def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, limit: int) -> int:
     """Run a program. Return the cycle from which the machine stays idle, -1 for a stalled machine, or UNFINISHED.
 
-    The cycle in which each command of the host is accepted is written to `accept`, int64 [n].
+    For each command of the host, the cycle in which the machine accepts the command is written to `accept`, int64 [n].
     """
     t = 0
     last_busy = 0
@@ -156,7 +157,7 @@ def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo
         seen = m[SHARED.progress]
         if waited == PATIENCE:
             return -1
-        # No register changed. Without a future event, the run is complete, or stalls with unfinished work.
+        # No register changed. If no event will come, the run is complete, or is stalled with unfinished work.
         if not moved and m[SHARED.active] == 0:
             after = next_event(m, t)
             if after == NEVER:

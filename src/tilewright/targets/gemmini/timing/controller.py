@@ -1,7 +1,7 @@
 """The execute controller (ExecuteController.scala), and the unroller of transposed preloads before it.
 
-The controller executes up to three commands at once. It combines the compute of one pair with the preload of the next
-pair, so that the array takes new weights while the last rows of A pass through.
+The controller combines the compute of one preload-compute pair with the preload of the next pair, so that the array
+loads new weights while the last rows of A pass through. It therefore reads up to three commands of its queue.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ ONLY_PRELOAD, BOTH, ONLY_COMPUTE = range(3)
 
 
 class Execution:
-    """The registers of the controller. A field of three numbers has one number for each of A, B and D."""
+    """The registers of the controller. A field of size 3 has numbers for A, B and D."""
 
     mode = PLAIN
-    total = PLAIN  # the number of rows that pass through the array
-    a_transposed = PLAIN  # set by configurations, like the next two fields
+    total = PLAIN  # the number of rows that pass through the array in this operation
+    a_transposed = PLAIN  # set by config_ex; likewise b_transposed and a_stride
     b_transposed = PLAIN
     a_stride = PLAIN
     base = saved(RULE.spad_row, size=3)  # the first row, or -1
     rows = saved(size=3)
     filled = saved(size=3)  # whether the operand has columns
     at = saved(size=3)  # the next row to read
-    begun = PLAIN  # a bit mask of the operands of which a row was read
-    offset = PLAIN  # the offset of A's row
+    begun = PLAIN  # a bit mask: the operation has read a row of these operands
+    offset = PLAIN  # the next row of A, relative to A's first row: at * a_stride
     un_state = PLAIN  # the state of the unroller of transposed preloads
     un_transposed = PLAIN
-    op = POINTER  # the next place in the table of operations
+    op = POINTER  # the index of the newest operation
 
 
 class IssuedCommand:
@@ -55,14 +55,11 @@ COMMANDS = table(IssuedCommand, "commands")
 
 
 def step_transposes(m: Array, t: int) -> None:
-    """Pass commands on.
-
-    The unroller replaces a transposed preload (WS) by preload, compute, preload (TransposePreloadUnroller.scala).
-    """
-    # The first preload moves the weights into the transposer, and has no result. The second preload has the result, and
-    # no weights. The compute between these preloads should have no operands. But upstream clears fields of the
-    # instruction instead of the registers (first_compute_cmd.cmd.inst.rs1), so the compute has the operands of the next
-    # compute.
+    """Move a command to the execute queue. Replace a transposed preload (WS) by preload, compute and preload."""
+    # See TransposePreloadUnroller.scala. The first preload moves the weights into the transposer and has no result. The
+    # second preload has the result and no weights. The inserted compute should have no operands, but it keeps the
+    # operands of the next compute: upstream clears fields of the instruction (first_compute_cmd.cmd.inst.rs1) instead
+    # of the registers.
     if not ready(m, Q.executes, t):
         return
     item = peek(m, Q.transposes, 0)
@@ -99,8 +96,8 @@ def step_transposes(m: Array, t: int) -> None:
 
 @part
 def step_execute(m: Array, t: int) -> None:
-    """Run the controller: begin an operation, read a row of each operand, end it."""
-    # The station takes one completion per cycle. A command without a result waits here while the array reports.
+    """Run the controller for one cycle: begin an operation, or read a row of each operand and end the operation."""
+    # The station takes one completion per cycle. The array reports first; commands without a result wait in `pending`.
     pending = m[SHARED.pending] >= 0 or m[SHARED.pending + 1] >= 0
     if pending and m[SHARED.ex_done] < 0:
         which = SHARED.pending if m[SHARED.pending] >= 0 else SHARED.pending + 1
@@ -127,10 +124,10 @@ def step_execute(m: Array, t: int) -> None:
 def begin(m: Array, t: int, pending: bool) -> None:
     """Begin the operation that the first three commands allow.
 
-    `pending`: the completion of an earlier command is not reported yet.
+    With `pending`, the completion of an earlier command is not reported yet.
     """
     n = count(m, Q.executes)
-    # Places beyond the queue's end contain old commands. A place is valid only if the queue has enough commands (n).
+    # Behind the end of the queue, `peek` returns old commands, so check `n` before using the second and third command.
     first = row_offset(peek(m, Q.executes, 0))
     second = row_offset(peek(m, Q.executes, 1))
     third = row_offset(peek(m, Q.executes, 2))
@@ -144,9 +141,9 @@ def begin(m: Array, t: int, pending: bool) -> None:
         both = n > 2 and m[second + COMMANDS.funct] == PRELOAD and not hazard(m, second, third, t)
         start(m, BOTH if both else ONLY_COMPUTE)
         return
-    # A configuration waits until the array is empty [R: gemmini_timing rule 20]. Rows leave the array only while other
-    # rows enter, so the controller flushes the array. Output-stationary results are also flushed out whenever the next
-    # operation must wait.
+    # A configuration waits until the array is empty [R: gemmini_timing rule 20]. Rows leave the array only if other
+    # rows enter, so the controller flushes the array. If the next operation must wait, the controller also flushes
+    # output-stationary results.
     busy = owes_result(m, t)
     if config and not busy and not pending:
         if m[first + COMMANDS.entry] >= 0:
@@ -159,13 +156,12 @@ def begin(m: Array, t: int, pending: bool) -> None:
 
 
 def hazard(m: Array, preload: int, compute: int, t: int) -> bool:
-    """Return whether a preload or its compute reads the first row of a result that is still in the array."""
+    """Return whether an operand of a preload, or of its compute, begins at a result that is still in the array."""
     reads_result = being_written(m, m[preload + COMMANDS.rs1], t) or being_written(m, m[compute + COMMANDS.rs1], t)
     return reads_result or being_written(m, m[compute + COMMANDS.rs2], t)
 
 
 def configure_array(m: Array, rs1: int, rs2: int) -> None:
-    """Set registers from the fields of config_ex."""
     if not rs1 >> 7 & 1:
         m[EXECUTION.a_transposed] = rs1 >> 8 & 1
         m[EXECUTION.b_transposed] = rs1 >> 9 & 1
@@ -175,14 +171,14 @@ def configure_array(m: Array, rs1: int, rs2: int) -> None:
 
 
 def start(m: Array, mode: int) -> None:
-    """Set the operands that an operation reads, their first rows, and the number of rows that enter the array."""
-    # An operand for the transposer must arrive one operation earlier. It belongs to the next compute, but the
-    # controller reads it together with the preload. The other operands are read with their own compute.
+    """Set the operands of a new operation, and the number of rows that enter the array."""
+    # An operand that passes through the transposer must arrive one operation early. So the controller reads it with the
+    # preload, although it belongs to the next compute. All other operands are read with their own compute.
     m[SHARED.ex_state] = EX_STATE.computes
     m[EXECUTION.mode] = mode
     m[SHARED.active] = 1
-    # Whether an operand passes through the transposer. In the output-stationary dataflow, the array takes A by columns,
-    # so an A without transposition needs the transposer (MeshWithDelays.scala: a_is_from_transposer).
+    # Whether A, B or D passes through the transposer. The output-stationary array takes A by columns, so the transposer
+    # is needed if A is *not* transposed (MeshWithDelays.scala: a_is_from_transposer).
     a_turns = m[EXECUTION.a_transposed] != m[SHARED.os]
     b_turns = m[SHARED.os] != 0 and m[EXECUTION.b_transposed] != 0
     d_turns = m[SHARED.os] == 0 and m[EXECUTION.b_transposed] != 0
@@ -195,9 +191,9 @@ def start(m: Array, mode: int) -> None:
     )
     operand(m, 1, m[b + COMMANDS.rs2], b_turns, mode == BOTH or b_turns == (mode == ONLY_PRELOAD))
     operand(m, 2, m[preload + COMMANDS.rs1], d_turns, mode != ONLY_COMPUTE)
-    # If the operation loads weights or transposes an operand, all DIM rows pass through the array. Otherwise, only the
-    # rows of A and D pass, but at least four: with fewer rows, an accumulator row could be written again before the
-    # first write is done (upstream's comment at total_rows; gemmini_timing rule 15).
+    # DIM rows pass through the array if the operation loads weights or transposes an operand. Otherwise, the number of
+    # rows is that of the compute's longer operand, but at least four. With fewer rows, a second write of an accumulator
+    # row could begin before the first write is done (upstream's comment at total_rows; gemmini_timing rule 15).
     m[EXECUTION.total] = m[SHARED.dim]
     if m[SHARED.os] == 0 and m[EXECUTION.base + 2] < 0 and not (a_turns or b_turns or d_turns):
         m[EXECUTION.total] = max(
@@ -217,22 +213,21 @@ def start(m: Array, mode: int) -> None:
 
 
 def operand(m: Array, k: int, word: int, transposed: bool, takes: bool) -> None:
-    """Set operand `k` of an operation. The operation reads the operand if `takes`."""
-    # Rows and columns of a transposed operand are exchanged.
+    """Set operand `k` of an operation. With `takes`, the operation reads the operand."""
     fit = 2 * m[SHARED.dim] - 1
     kind, row = local(m, word)
     rows, columns = word >> 48 & fit, word >> 32 & fit
     m[EXECUTION.base + k] = row if kind != ABSENT and takes else -1
     m[EXECUTION.rows + k] = columns if transposed else rows
     m[EXECUTION.filled + k] = rows > 0 if transposed else columns > 0
-    # The RTL is built with ex_read_from_acc, but waits forever for such a row [R: docs/gemmini.md].
+    # The RTL is built with ex_read_from_acc, but waits forever for a row of the accumulator [R: docs/gemmini.md].
     if takes and kind == IN_ACC:
         m[SHARED.ex_state] = EX_STATE.stalled
 
 
 @part
 def bank_of(m: Array, k: int, row: int) -> int:
-    """Return the bank of a row of operand `k`. An absent operand gets a negative number of its own."""
+    """Return the bank of a row of operand `k`. Absent operands get different negative numbers."""
     return (
         (m[EXECUTION.base + k] + row & m[SHARED.spad]) >> m[SHARED.lg_spad_bank]
         if m[EXECUTION.base + k] >= 0
@@ -243,8 +238,8 @@ def bank_of(m: Array, k: int, row: int) -> int:
 @part
 def must_wait(m: Array, k: int, rival: int, same_bank: bool, rival_next: int) -> bool:
     """Return whether operand `k` must wait for operand `rival` (ExecuteController.scala: must_wait_for)."""
-    # Operand `k` waits if it is one row ahead. It also waits if both operands are at the same row number in the same
-    # bank, and `rival` is first in the order A, B, D. `rival_next`: the next row number of the rival.
+    # Operand `k` waits in two cases: it is one row ahead of `rival`, or both operands are at the same row number in the
+    # same bank and `rival` comes first in the order A, B, D. `rival_next` is the row number after the rival's row.
     begun = m[EXECUTION.begun] >> k & 1
     rival_begun = m[EXECUTION.begun] >> rival & 1
     ahead = begun != 0 and m[EXECUTION.at + k] == rival_next
@@ -255,7 +250,7 @@ def must_wait(m: Array, k: int, rival: int, same_bank: bool, rival_next: int) ->
 
 @part
 def read(m: Array, t: int) -> None:
-    """Read the next row of each operand that need not wait, and send control signals to the array."""
+    """Read the next row of each operand (unless the operand must wait), and send control signals to the array."""
     last = m[EXECUTION.total] - 1
     a = m[EXECUTION.at]
     b = m[EXECUTION.at + 1]
@@ -267,7 +262,7 @@ def read(m: Array, t: int) -> None:
     ab = bank_a == bank_b
     ad = bank_a == bank_d
     bd = bank_b == bank_d
-    # In the usual case, all three operands are at the same row number in different banks, and no operand waits.
+    # Fast path: all three operands are at the same row number in different banks, so no operand waits.
     together = a == b and b == d and begun in (0, ALL) and not (ab or ad or bd) and last > 0
     a_goes = b_goes = d_goes = True
     if not together:
@@ -277,8 +272,8 @@ def read(m: Array, t: int) -> None:
         a_goes = not (must_wait(m, 0, 1, ab, after_b) or must_wait(m, 0, 2, ad, after_d))
         b_goes = not (must_wait(m, 1, 0, ab, after_a) or must_wait(m, 1, 2, bd, after_d))
         d_goes = not (must_wait(m, 2, 0, ad, after_a) or must_wait(m, 2, 1, bd, after_b))
-    # Control signals: the operands that advance (bits 0 to 2), whether an operation begins (bit 3), the bank of each
-    # operand (8 bits each, from bit 8 on; 0 for no bank), and the operation (from bit 32 on).
+    # Control signals: bits 0 to 2, whether A, B and D advance; bit 3, whether the operation begins; bits 8, 16 and 24,
+    # the bank of A, B and D plus 1 (0 for no bank); bit 32, the operation.
     control = (begun == 0) << 3 | m[EXECUTION.op] << 32
     control |= fetch(m, 0, bank_a, a, a_goes) | fetch(m, 1, bank_b, b, b_goes)
     control |= fetch(m, 2, bank_d, m[SHARED.dim] - 1 - d, d_goes)
@@ -294,10 +289,9 @@ def read(m: Array, t: int) -> None:
 
 @part
 def next_rows(m: Array, control: int) -> bool:
-    """Advance each operand that was read to its next row. Return whether the operation ends."""
-    # An operation ends when every operand advances from its last row, or is already back at row 0. At the start of an
-    # operation, all operands are also at row 0, so a row must have been read in an earlier cycle
-    # (about_to_fire_all_rows).
+    """Move each operand that was read to its next row. Return whether the operation ends."""
+    # The operation ends when each operand either advances from its last row or is back at row 0. Operands also start at
+    # row 0, so `begun` must show that an earlier cycle has read a row (about_to_fire_all_rows).
     last = m[EXECUTION.total] - 1
     ends = m[EXECUTION.begun] != 0
     for k in range(3):
@@ -311,9 +305,9 @@ def next_rows(m: Array, control: int) -> bool:
 
 @part
 def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
-    """Read a row of operand `k` from a bank. Return its control signals: the operand advances, and the bank."""
-    # Rows beyond the operand are zeros, and are not read. A bank has one port, so it cannot be read during a write. A
-    # bank also cannot be read while its previous row waits for the pipe (Scratchpad.scala: q_will_be_empty).
+    """Read a row of operand `k` from a bank. Return the operand's bits of the control signals, 0 if it must wait."""
+    # Rows beyond the operand are zeros, and are not read. A bank has one port, so a write blocks a read. A previous row
+    # that waits for the pipe also blocks a read (Scratchpad.scala: q_will_be_empty).
     if not goes:
         return 0
     signals = 1 << k
@@ -329,8 +323,8 @@ def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
 
 
 def finish(m: Array, t: int) -> None:
-    """End an operation and remove its commands. Computes, and preloads without a result, are complete."""
-    # A preload with a result completes when the array writes the result's last row.
+    """End an operation and remove its commands. Computes, and preloads without a result, are now complete."""
+    # A preload with a result completes later: when the array writes the last row of the result.
     m[SHARED.progress] += 1
     m[SHARED.ex_state] = EX_STATE.idle
     first = row_offset(pop(m, Q.executes, t))
@@ -346,8 +340,8 @@ def finish(m: Array, t: int) -> None:
 @part
 def step_banks(m: Array, reader: int) -> None:
     """Move rows from the scratchpad's banks through their pipes to a reader (TO_ARRAY or TO_WRITER)."""
-    # All banks move at once, with one bit per bank. A row stays in its stage only while all later stages of its bank
-    # contain rows (Pipeline.scala). The next row then waits in the bank.
+    # Each word has one bit per bank, so all banks move at once. A row stays in its stage only while all later stages of
+    # its bank contain rows (Pipeline.scala). If the first stage is blocked, the next row waits in the bank.
     first = m[reader + PIPE.first]
     second = m[reader + PIPE.second]
     third = m[reader + PIPE.third]

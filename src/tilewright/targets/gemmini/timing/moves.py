@@ -1,8 +1,8 @@
 """The path from the DMA reader's beats to rows in the memories.
 
 Sources: BeatMerger.scala, VectorScalarMultiplier.scala, PixelRepeater.scala, ZeroWriter.scala, and the writes of
-Scratchpad.scala and AccumulatorMem.scala. A row passes through the merger, a scale unit (int8 or int32), and the pixel
-repeater. Then the row is written. A separate writer generates zeros.
+Scratchpad.scala and AccumulatorMem.scala. A row passes through the merger and a scale unit (int8 or int32). An int8 row
+also passes through the pixel repeater. A separate writer generates rows of zeros.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPEATED = 4
 
 
 class Merger:
-    """The current request: the columns of its transaction in the same order, and its numbers of read and sent bytes."""
+    """The current request: the fields `slot` to `row` of its transaction, and the numbers of bytes read and sent so far."""
 
     valid = PLAIN
     slot = PLAIN
@@ -38,31 +38,31 @@ class Merger:
 
 
 class Scaler:
-    """The input registers of the scale units for int8 and for int32 rows: a row, and its remaining repetitions.
+    """The input registers of the scale unit for int8 rows and of the scale unit for int32 rows (`wide`).
 
     `step_merger` depends on the order of the fields valid, row and repeats.
     """
 
-    next = POINTER  # the next place in the table of rows
+    next = POINTER  # the next index into INCOMING
     valid = PLAIN
     row = saved(RULE.incoming_row, when="valid")
     repeats = saved(when="valid")
     wide_valid = PLAIN
     wide_row = saved(when="wide_valid")
     wide_repeats = saved(when="wide_valid")
-    lane_last = saved(RULE.scaled)  # the last element of a lane
-    turn = saved(RULE.scaled)  # the place of the next row in turn
-    unscaled = PLAIN  # the number of rows with elements to scale
+    lane_last = saved(RULE.scaled)  # the position of the element that the lanes scaled last
+    turn = saved(RULE.scaled)  # the position of the next row's first element, in the round-robin order of a lane
+    unscaled = PLAIN  # the number of rows that have unscaled elements
 
 
 class Repeater:
-    """The pixel repeaters for rows from memory and for zeros: a row, and its remaining repetitions."""
+    """The pixel repeater for rows from memory, and the pixel repeater for rows of zeros."""
 
     valid = PLAIN
     item = saved(RULE.incoming_row, when="valid")
-    row = WIRE  # saved together with the item
-    last = saved(when="valid")  # whether the row is the last one of a request
-    pixels = saved(when="valid")
+    row = WIRE  # snapshot.serialise_loads saves this field
+    last = saved(when="valid")  # whether the row is the last row of a request
+    pixels = saved(when="valid")  # the number of repetitions after the current one
     zeros_valid = PLAIN
     zeros_slot = PLAIN
     zeros_address = saved(RULE.local, when="zeros_valid")
@@ -76,11 +76,11 @@ class IncomingRow:
     slot = PLAIN
     row = saved(RULE.row_of_load, of="slot", phases=ENTERING | IN_UNIT)
     last = saved(phases=ENTERING)  # whether the row ends a request
-    bytes = PLAIN  # the number of bytes of this request
-    repeat = saved(phases=IN_UNIT)  # the number of the repetition
+    bytes = PLAIN  # the number of bytes of the row's request
+    repeat = saved(phases=IN_UNIT)  # the index of the repetition
     final = saved(phases=IN_UNIT)  # whether this is the last repetition
-    elements = saved(phases=IN_UNIT)  # a bit mask of the elements to scale
-    due = saved(RULE.due, phases=IN_UNIT)  # the cycle in which scaling begins or ends
+    elements = saved(phases=IN_UNIT)  # a bit mask of the elements that a lane must still scale
+    due = saved(RULE.due, phases=IN_UNIT)  # the cycle in which scaling can begin, or in which the row can leave
     place = saved(RULE.scaled, phases=IN_UNIT)
 
 
@@ -88,23 +88,23 @@ MERGER = registers(Merger, 7)
 SCALER = registers(Scaler, 8)
 REPEATER = registers(Repeater, 9)
 INCOMING = table(IncomingRow, "incoming")
-#: The place in INCOMING of the only row in the int32 scale unit. This row may wait while thousands of int8 rows pass.
+#: The index in INCOMING of the int32 scale unit's only row, which may wait while thousands of int8 rows pass.
 OF_WIDE_UNIT = RING - 1
-#: The binary logarithm of the number of lanes of the scale unit (mvin_scale_args), and the cycles from the start of a
-#: row's last element to the end of the row. These cycles are one for an arbiter's register, four for the latency, and
-#: one for the mask of completed elements.
+#: log2 of the number of lanes of the scale unit (mvin_scale_args). The cycles from the start of a row's last element to
+#: the end of the row: one for an arbiter's register, four of latency, one for the mask of completed elements.
 LG_LANES = 2
 SCALE_CYCLES = 6
-#: Bits for the units that offer the last row of a request: a scaled row for the scratchpad, a scaled row for the
-#: accumulator, or an int32 row. The tracker of loads takes one report per cycle, so only one unit may write such a row.
+#: Bits of units that offer the last row of a request: a scaled row for the scratchpad, a scaled row for the
+#: accumulator, an int32 row. Only one unit per cycle may write a last row, because the load tracker takes one report
+#: per cycle.
 OF_SPAD = 1
 OF_SCALED = 2
 OF_WIDE = 4
 
 
 def write_acc(m: Array, row: int, adds: int, t: int) -> bool:
-    """Offer a write to the accumulator. Return whether the accumulator accepts it."""
-    # An addition first reads the row, so the addition must wait while another write of the row is in progress
+    """Offer a write to the accumulator. Return whether the accumulator accepts the write."""
+    # An addition reads the row first, so it must wait while an earlier write of the row is in progress
     # (AccumulatorMem.scala: io.write.ready).
     bank = row >> m[SHARED.lg_acc_bank]
     b = at(ACC_BANKS.rows, bank)
@@ -119,31 +119,31 @@ def write_acc(m: Array, row: int, adds: int, t: int) -> bool:
 
 @part
 def write_mark(row: int, t: int) -> int:
-    """Return the mark of a row whose write begins in cycle `t`. The row's bank stores the mark in place `t & 3`."""
-    # A mark contains its cycle. Old marks need not be cleared, because `in_flight` compares the cycle.
+    """Return the number that records a write of `row` in cycle `t`. The bank stores it in column `t & 3` of its row."""
+    # The number contains the cycle, so `in_flight` can ignore old numbers, and no code needs to clear them.
     return t << 24 | row
 
 
 @part
 def in_flight(m: Array, row: int, t: int) -> bool:
     """Return whether a write of an accumulator row is in progress."""
-    # A write takes two pipelined cycles, the latency of the accumulator. During these cycles, reads of the row and
-    # additions to the row must wait (AccumulatorMem.scala: pipelined_writes).
+    # The accumulator has a latency of two cycles, during which reads of the row and additions to the row must wait
+    # (AccumulatorMem.scala: pipelined_writes).
     b = at(ACC_BANKS.rows, row >> m[SHARED.lg_acc_bank])
     return m[b + (t - 1 & 3)] == write_mark(row, t - 1) or m[b + (t - 2 & 3)] == write_mark(row, t - 2)
 
 
 @part
 def before_half(m: Array, row: int, pixels: int) -> bool:
-    """Return whether a pixel repetition is before its half of the scratchpad. Such a repetition is not written."""
+    """Return whether a repetition of a pixel lies before the pixel's half of the scratchpad, and so is not written."""
     half = (m[SHARED.spad] + 1) >> 1
     return row < (half if row >= half else 0) + pixels
 
 
 def step_writes(m: Array, t: int) -> None:
-    """Write the rows from the pixel repeaters and from the int32 scale unit."""
-    # Each bank takes one write per cycle. The priority follows Scratchpad.scala: results of the array (already written
-    # by step_results), scaled rows, int32 rows, zeros.
+    """Write the rows that the pixel repeaters and the int32 scale unit offer."""
+    # Each bank accepts one write per cycle. By priority (Scratchpad.scala), the writes are: results of the array, which
+    # step_results has written before; scaled rows; int32 rows; zeros.
     lasts = 0
     claimed = 0
     to_acc = False
@@ -181,8 +181,8 @@ def step_writes(m: Array, t: int) -> None:
 def write_wide(m: Array, lasts: int, to_acc: bool, acc_claimed: int, t: int) -> tuple[int, int]:
     """Write an int32 row, unless there is a scaled row for the accumulator.
 
-    `lasts`: bits of the units that offer the last row of a request. `acc_claimed`: a bit mask of the accumulator banks
-    that are written in this cycle. Returns both values, updated.
+    `lasts` has the bits of the units that offer the last row of a request, and `acc_claimed` has the bits of the
+    accumulator banks that are written in this cycle. Returns the new values of `lasts` and `acc_claimed`.
     """
     incoming = row_offset(m[SCALER.wide_row])
     load = row_offset(m[incoming + INCOMING.slot])
@@ -202,7 +202,6 @@ def write_wide(m: Array, lasts: int, to_acc: bool, acc_claimed: int, t: int) -> 
 
 @part
 def end_repetition(m: Array) -> None:
-    """End one pixel repetition."""
     m[SHARED.active] = 1
     m[SHARED.progress] += 1
     m[REPEATER.pixels] -= 1
@@ -211,7 +210,7 @@ def end_repetition(m: Array) -> None:
 
 
 def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int, t: int) -> None:
-    """Write a row of zeros, unless another unit offers a request's last row, which reports first."""
+    """Write a row of zeros, unless another unit offers the last row of a request: that unit reports first."""
     acc = is_acc(m[REPEATER.zeros_address])
     row = m[REPEATER.zeros_address] & m[SHARED.rows]
     if acc:
@@ -238,7 +237,7 @@ def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int, t: int) ->
 
 
 def next_zeros(m: Array) -> None:
-    """Take the next block of columns from the zero writer."""
+    """Move the next block of columns from the zero writer to the pixel repeater for zeros."""
     load = row_offset(m[SHARED.zeros_slot])
     m[SHARED.active] = 1
     m[REPEATER.zeros_valid] = 1
@@ -254,7 +253,7 @@ def next_zeros(m: Array) -> None:
 
 
 def step_scaling(m: Array, t: int) -> None:
-    """Move int8 rows through their scale unit, which contains up to three rows. Rows leave in order."""
+    """Move int8 rows through their scale unit, which contains up to three rows, in order."""
     if count(m, Q.scaling):
         item = peek(m, Q.scaling, 0)
         row = row_offset(item)
@@ -293,22 +292,22 @@ def step_scaling(m: Array, t: int) -> None:
 
 @part
 def lane_elements(m: Array) -> int:
-    """Return a bit mask of the row elements that one lane scales."""
+    """Return the number of elements of a row that one lane scales."""
     return max(m[SHARED.dim] >> LG_LANES, 1)
 
 
 @part
 def new_row(m: Array) -> int:
-    """Return a new place in INCOMING for an int8 row. Rows leave in order, so places are used in turn."""
+    """Return the index in INCOMING for a new int8 row. Rows leave in order, so the indices form a ring."""
     item = m[SCALER.next]
     m[SCALER.next] = item + 1 if item + 1 < OF_WIDE_UNIT else 0
     return item
 
 
 def scale_elements(m: Array, t: int) -> None:
-    """Start the scaling of one element in each lane."""
-    # A round-robin arbiter selects each lane's element from three rows. All lanes have the same remaining elements, so
-    # one choice is valid for all lanes. Find the nearest element after the last element, in cyclic order.
+    """Begin to scale one element in each lane."""
+    # Each lane has a round-robin arbiter for the elements of three rows. All arbiters make the same choice, because all
+    # lanes have the same remaining elements: the first element after the previous choice, in cyclic order.
     places = 3 * lane_elements(m)
     best = 2 * places
     chosen = -1
@@ -335,10 +334,10 @@ def scale_elements(m: Array, t: int) -> None:
 
 
 def step_merger(m: Array, t: int) -> None:
-    """Merge beats into rows. A row leaves when all its bytes of this request have arrived (BeatMerger.scala)."""
+    """Merge beats into rows (BeatMerger.scala). A row leaves when its last byte of the current request has arrived."""
     free = not m[MERGER.valid]
     if m[MERGER.valid]:
-        # The first `shift` bytes are skipped: a request is aligned, but its row may be unaligned.
+        # Requests are aligned, but rows need not be: skip the `shift` bytes before the row.
         useful = min(max(m[MERGER.read] - m[MERGER.shift], 0), m[MERGER.bytes])
         sent = m[MERGER.sent]
         all_read = m[MERGER.read] == m[MERGER.size]
@@ -363,7 +362,7 @@ def step_merger(m: Array, t: int) -> None:
             m[unit + 1] = item  # the row
             m[unit + 2] = m[load + LOADS.repeats]
             m[SHARED.active] = 1
-            # The next request may begin in this cycle if the current request has no more bytes to read.
+            # If the current request has no more beats, the next request may begin in this cycle.
             gone = free = m[row + INCOMING.last] != 0 and all_read
         if count(m, Q.d_read) and not free and not all_read:
             gone = gone or (done and m[MERGER.size] - m[MERGER.read] <= 1 << m[SHARED.lg_bus])
@@ -377,7 +376,7 @@ def step_merger(m: Array, t: int) -> None:
 
 @part
 def next_request(m: Array, t: int) -> None:
-    """Begin the request of the next beat, and accept this beat."""
+    """Make the next beat's request the current request, and accept the beat."""
     x = row_offset(peek(m, Q.d_read, 0) >> 1)
     m[MERGER.valid] = 1
     m[MERGER.read] = 0

@@ -1,9 +1,9 @@
 """The reservation station (ReservationStation.scala): entries, dependencies, issue and completion.
 
-Each queue has its own entries, and issues its commands in order. A new command has a bit mask of the entries for which
-it must wait: older commands of the two other queues that use the same rows, if either command writes them. The masks do
-not change when entries become free, because `ready_entry` checks only entries in use. When a new command takes a free
-entry, `forget` removes this entry from all masks.
+Each queue has its own entries, and issues its commands in order. A command waits for older commands of the two other
+queues that use the same rows, if either command writes these rows. The command's bit mask lists their entries. The mask
+does not change when an entry becomes free, because `ready_entry` checks only entries in use. When a new command takes
+the free entry, `forget` removes the entry from all masks.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 
 class Station:
-    """The registers of the station. Three numbers are for the queues of loads, execute commands and stores."""
+    """The registers of the station. A field of size 3 has numbers for the queues LD, EX and ST."""
 
-    valid = saved(RULE.wire, size=3)  # a bit mask of the entries in use; a snapshot renumbers the entries
+    valid = saved(RULE.wire, size=3)  # a bit mask of the entries in use; snapshots renumber the entries
     unissued = saved(size=3)  # the number of entries that are not issued
-    first = saved(RULE.pointer, size=3)  # the place of the oldest unissued entry in WAITING
+    first = saved(RULE.pointer, size=3)  # the index in WAITING of the oldest unissued entry
     order = saved(RULE.taken)  # the number of accepted commands
     awaited = saved(RULE.wire, size=3)  # a bit mask of the entries for which any entry may wait
 
 
 class OperandSpan:
-    """The rows of an operand in the station: from `start` to `end`, around the end of the memory if `wraps`."""
+    """The rows of an operand, from `start` to `end` (exclusive).
+
+    With `wraps`, the range wraps around the memory's end.
+    """
 
     kind: int
     start: int
@@ -45,13 +48,13 @@ class OperandSpan:
 
 
 class Entry:
-    """An entry of the station. `a` is the command's result, or its first source if it has no result."""
+    """An entry of the station. `a` is the command's result, or the first source of a command without a result."""
 
     command = COMMAND
     writes = WIRE
     a = saved(RULE.wire, size=4)  # see OperandSpan
     b = saved(RULE.wire, size=4)
-    waits = saved(RULE.wire, size=3)  # for each queue, the entries for which this entry waits while they are in use
+    waits = saved(RULE.wire, size=3)  # for each queue, a bit mask of the entries for which this entry waits
 
 
 class UnissuedEntry:
@@ -61,7 +64,7 @@ class UnissuedEntry:
 
 
 class EventColumns:
-    """The columns of Program.times."""
+    """The columns of the array Program.times."""
 
     taken: int
     issued: int
@@ -78,7 +81,7 @@ TIMES = columns(EventColumns)
 @part
 def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
     """Issue, complete and accept commands in cycle `t`. Return whether the front end's command is accepted."""
-    # The hardware decides from registers: an entry that becomes free in this cycle can be used from the next cycle on.
+    # The hardware decides from registers, so an entry that becomes free in this cycle is available in the next cycle.
     before_ld = m[SHARED.number]
     before_ex = m[SHARED.number + 1]
     before_st = m[SHARED.number + 2]
@@ -92,7 +95,8 @@ def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
             issue(m, p, EX, execute, t)
         if store >= 0:
             issue(m, p, ST, store, t)
-    # One completion per cycle, in this order of priority [R: gemmini_timing rule 22]. Others are reported again.
+    # The station takes one completion per cycle, by this priority [R: gemmini_timing rule 22]. The trackers report the
+    # other completions again in the next cycle.
     if m[SHARED.ex_done] >= 0:
         complete(m, p, EX, m[SHARED.ex_done], t)
     elif m[SHARED.ld_done] >= 0:
@@ -119,10 +123,7 @@ def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
 
 @part
 def ready_entry(m: Array, q: int, to: int, t: int) -> int:
-    """Return the oldest unissued entry of queue `q`, if it waits for no entry and its controller accepts it.
-
-    Otherwise return -1. `to`: the queue of the controller.
-    """
+    """Return the oldest unissued entry of queue `q` if it can be issued to the controller's queue `to`, else -1."""
     if m[STATION.unissued + q] == 0 or not ready(m, to, t):
         return -1
     entry = m[at(WAITING.entry, m[STATION.first + q]) + q]
@@ -136,7 +137,7 @@ def ready_entry(m: Array, q: int, to: int, t: int) -> int:
 
 
 def issue(m: Array, p: Program, q: int, entry: int, t: int) -> None:
-    """Issue a command to its controller. Load and store configurations complete immediately."""
+    """Issue a command to its controller. A configuration of loads or stores completes immediately."""
     prim = m[at(ENTRIES.command, 64 * q + entry)]
     p.times[prim, TIMES.issued] = t
     m[STATION.first + q] = (m[STATION.first + q] + 1) & (RING - 1)
@@ -170,7 +171,6 @@ def forget(m: Array, q: int, entry: int) -> None:
 
 
 def complete(m: Array, p: Program, q: int, entry: int, t: int) -> None:
-    """Free the entry of a completed command."""
     m[SHARED.active] = 1
     m[STATION.valid + q] &= ~(1 << entry)
     m[SHARED.number + q] -= 1
@@ -181,7 +181,6 @@ def complete(m: Array, p: Program, q: int, entry: int, t: int) -> None:
 
 
 def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> None:
-    """Store a command in the first free entry of queue `q`."""
     entry = 0
     while m[STATION.valid + q] >> entry & 1:
         entry += 1
@@ -203,8 +202,8 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
 
 
 def set_operands(m: Array, p: Program, e: int) -> None:
-    """Set the operand ranges of an entry that the station compares."""
-    # hazards/touch.py: tracked computes the same ranges for complete programs.
+    """Set the ranges of rows that the station compares for an entry."""
+    # The function `tracked` in hazards/touch.py computes the same ranges for complete programs.
     prim = m[e + ENTRIES.command]
     funct = p.prims[prim, 0] & 127
     rs1 = p.prims[prim, 1]
@@ -216,7 +215,7 @@ def set_operands(m: Array, p: Program, e: int) -> None:
     m[e + ENTRIES.b] = ABSENT
     if funct == CONFIG:
         return
-    # A range contains all rows from an operand's first row to its last row, with the gaps between blocks and strides.
+    # A range contains all rows from an operand's first row to its last row, including gaps between blocks or strides.
     if p.queue[prim] == LD:
         pixels = 0 if is_acc(rs2) else max((config >> 8 & 0xFF) - 1, 0)
         set_span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * (config >> 16 & 0xFFFF) + rows_of(rs2), pixels)
@@ -232,7 +231,7 @@ def set_operands(m: Array, p: Program, e: int) -> None:
         set_span(m, e + ENTRIES.a, rs2, (rs2 >> 48 & fit) * (configured(p, prim, 2) >> 48 & 0xFFFF), 0)
         set_span(m, e + ENTRIES.b, rs1, rs1 >> 48 & fit, 0)
     else:
-        # Every configuration sets the strides. Only a configuration that sets more than strides sets the transposition.
+        # Every config_ex sets the strides (`config`); the transposition comes from the last full config_ex (`whole`).
         transposed = p.whole[prim] >= 0 and p.prims[p.whole[prim], 1] >> 8 & 1 != 0
         set_span(m, e + ENTRIES.a, rs1, (rs1 >> (32 if transposed else 48) & fit) * (config >> 16 & 0xFFFF), 0)
         set_span(m, e + ENTRIES.b, rs2, rs2 >> 48 & fit, 0)
@@ -240,9 +239,9 @@ def set_operands(m: Array, p: Program, e: int) -> None:
 
 @part
 def set_span(m: Array, place: int, word: int, rows: int, before: int) -> None:
-    """Set a range of rows. The end of the range wraps around at the end of the memory."""
-    # Repeated pixels begin `before` rows earlier, but in the same half of the scratchpad. The length of the range does
-    # not include these rows (total_mvin_rows), so the last rows of such a load are not tracked.
+    """Set a range of rows. The range wraps around at the end of the memory."""
+    # Repeated pixels begin `before` rows earlier in the same half of the scratchpad. The hardware moves the range's
+    # start but keeps its length (total_mvin_rows), so the last rows of such a load are not tracked.
     kind, start = local(m, word)
     half = (m[SHARED.spad] + 1) >> 1
     mask = m[SHARED.acc] if kind == IN_ACC else m[SHARED.spad]
@@ -255,7 +254,7 @@ def set_span(m: Array, place: int, word: int, rows: int, before: int) -> None:
 
 @part
 def overlap(m: Array, x: int, y: int) -> bool:
-    """Return whether two operands share rows, by the comparison of the hardware."""
+    """Return whether two operands share rows according to the hardware's comparison."""
     if m[x] == ABSENT or m[x] != m[y]:
         return False
     if m[y + SPAN.start] <= m[x + SPAN.start] and (m[x + SPAN.start] < m[y + SPAN.end] or m[y + SPAN.wraps] != 0):
@@ -264,7 +263,7 @@ def overlap(m: Array, x: int, y: int) -> bool:
 
 
 def depend(m: Array, q: int, e: int) -> None:
-    """Set the masks of the other queues' entries for which a new entry waits."""
+    """Set the bit masks of a new entry: the entries of other queues for which it waits."""
     for old_q in range(3):
         left = m[STATION.valid + old_q]
         waits = 0
@@ -284,9 +283,8 @@ def depend(m: Array, q: int, e: int) -> None:
 
 def conflict(m: Array, q: int, e: int, old_q: int, old: int) -> bool:
     """Return whether a new command of queue `q` waits for an older command of queue `old_q`."""
-    # Readers wait for writers. Writers wait for readers and writers. A load writes `a`, and a store reads `a`. An
-    # execute command writes `a` only if the command is a preload. (deps_ld, deps_ex and deps_st of
-    # ReservationStation.scala.)
+    # A reader waits for writers, and a writer waits for readers and writers (ReservationStation.scala: deps_ld,
+    # deps_ex, deps_st). Loads and preloads write `a`; stores and computes read `a`.
     if q == LD:
         return overlap(m, e + ENTRIES.a, old + ENTRIES.a) or (
             old_q == EX and overlap(m, e + ENTRIES.a, old + ENTRIES.b)

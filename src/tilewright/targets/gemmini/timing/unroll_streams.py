@@ -1,8 +1,8 @@
 """The merge of the streams of a loop (LoopMatmul.scala, WeightedArbiter.scala, LoopConv.scala, Pipeline.scala).
 
-Some conditions of LOOP_WS look wrong, but reproduce the generated RTL (ucb-bar/gemmini at 8c3f992): an execute command
-compares the progress of B with the progress of A, and the counters of an ended stream are 0. A command of LOOP_CONV_WS
-passes through two pipeline stages before it competes with commands of other streams.
+Some conditions of LOOP_WS look wrong, but are those of the generated RTL (ucb-bar/gemmini at 8c3f992). For example, the
+condition for B's progress in an execute command reads a counter of A, and the counters of an ended stream are 0. A
+command of LOOP_CONV_WS passes through two pipeline stages before it competes with commands of other streams.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, registe
 EXECUTE_BIT = 2
 LOAD_BITS = 28
 ALL_BITS = 31
-#: The numbers of the unrollers.
+#: The index of each unroller.
 OF_MATMUL = 0
 OF_CONV = 1
 #: No stream, or no command.
@@ -29,16 +29,16 @@ NOTHING = -1
 
 
 class FrontEnd:
-    """The registers of the front end, without loops and queues. A field of two numbers has one number per unroller."""
+    """The registers of the front end, except loops and queues. A field of size 2 has one number per unroller."""
 
     next_host = saved(RULE.host)  # the next command of the host
     residual = PLAIN  # whether the current LOOP_WS is a residual addition
-    still = PLAIN  # whether the last cycle changed nothing
-    done = WIRE  # whether a command was done in this cycle
+    still = PLAIN  # 1: the previous cycle changed nothing
+    done = WIRE  # whether a command has completed in this cycle
     head = saved(size=2)  # the slot of the older loop
-    settled = saved(size=2, reset=-1)  # the set of idle streams for which advance_slots changes nothing, or -1
-    unfinished = saved(size=6)  # for each unroller: the number of loads, execute commands and stores in progress
-    ended = saved(RULE.wire, size=6)  # the number of commands that are done in this cycle
+    settled = saved(size=2, reset=-1)  # if advance_slots would change nothing: the mask of idle streams; else -1
+    unfinished = saved(size=6)  # for each unroller, three numbers of commands in progress: loads, execute, stores
+    ended = saved(RULE.wire, size=6)  # the commands among `unfinished` that have completed in this cycle
 
 
 class LoopSlot:
@@ -46,7 +46,7 @@ class LoopSlot:
 
     configured = PLAIN
     loop = saved(RULE.loop, when="configured")
-    started = PLAIN  # a bit mask of streams
+    started = PLAIN  # a bit mask of the streams that have started on this loop
     finished = PLAIN
 
 
@@ -54,11 +54,11 @@ class LoopStream:
     """A stream of an unroller."""
 
     active = PLAIN
-    next = saved(RULE.command, when="active")  # the stream's next command and its end, as primitive commands
+    next = saved(RULE.command, when="active")  # the primitive command that the stream sends next, and the stream's end
     end = saved(RULE.taken, when="active")
     slot = PLAIN
-    idle = PLAIN  # the number of skipped steps before the next command
-    early = saved(RULE.staged, reset=NOTHING)  # the two stages of its pipeline (LOOP_CONV_WS only; NOTHING: empty)
+    idle = PLAIN  # the cycles for skipped steps that remain before the next command
+    early = saved(RULE.staged, reset=NOTHING)  # the two pipeline stages of a LOOP_CONV_WS stream; NOTHING: empty
     late = saved(RULE.staged, reset=NOTHING)
 
 
@@ -68,9 +68,9 @@ STREAM = table(LoopStream, "loop_streams")
 
 
 class FrontPlan(NamedTuple):
-    """The program as the front end needs it.
+    """The program in the form that the front end reads.
 
-    `item` [n]: the queue item for each command, which is the index x of a primitive command, or -1 - y for command y.
+    `item` has the queue item for each command: the index x of a primitive command, or -1 - y for another command y.
     """
 
     item: Array  # int64 [n]
@@ -81,19 +81,18 @@ class FrontPlan(NamedTuple):
 
 @part
 def stream(u: int, x: int) -> int:
-    """Return the place of stream x of unroller u."""
+    """Return the row offset of stream `x` of unroller `u`."""
     return row_offset(5 * u + x)
 
 
 @part
 def queue_of(x: int) -> int:
-    """Return the queue of the reservation station that takes the commands of a stream."""
+    """Return the queue of the reservation station for the commands of stream `x`."""
     return ST if x == STORE else EX if x == EXECUTE else LD
 
 
 @part
 def idle_streams(m: Array, u: int) -> int:
-    """Return a bit mask of the idle streams of unroller `u`."""
     idle = 0
     for x in range(5):
         row = stream(u, x)
@@ -110,20 +109,20 @@ def is_elsewhere(m: Array, u: int, idle: int, x: int, slot: int) -> bool:
 
 @part
 def pause(m: Array, plan: FrontPlan, row: int, loop: int) -> int:
-    """Return the number of skipped steps before the next command of a stream, or after its last command."""
+    """Return the cycles for skipped steps before a stream's next command, or after its last command."""
     due = m[row + STREAM.next]
     return plan.loops.idle[due] if due < m[row + STREAM.end] else plan.loops.tail[loop]
 
 
 def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) -> bool:
-    """Record ended streams, start the streams of `idle` on new loops, and free the older slot when its loop is done.
+    """Record ended streams, start idle streams on new loops, and free the older slot when its loop is done.
 
-    `idle`: the streams that were idle at the start of the cycle. `residual`: stores need not wait for the start of the
-    execute stream. Returns whether anything changed.
+    `idle` is the mask of streams that were idle at the start of the cycle. In a residual addition (`residual`), stores
+    need not wait until the execute stream has started. Returns whether anything changed.
     """
     head = m[FRONT.head + u]
     first = row_offset(2 * u + head)
-    # Decide from the registers at the start of the cycle: a stream that starts now cannot trigger another stream.
+    # Use the values at the start of the cycle, so that a stream that starts now does not trigger another stream.
     started = m[at(SLOT.started, 2 * u)], m[at(SLOT.started, 2 * u + 1)]
     moved = done = m[first + SLOT.finished] == ALL_BITS
     for x in range(5):
@@ -134,8 +133,8 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
         if ((started[m[row + STREAM.slot]] & ~m[finished]) >> x) & 1:
             m[finished] |= 1 << x
             moved = True
-        # A stream moves to the other slot after it has started in the older slot. Execute commands start after all
-        # loads of their loop. Stores start after the execute commands.
+        # A stream that has started on the older loop continues with the newer loop. Within a loop, the execute stream
+        # starts after all load streams have started, and the store stream starts after the execute stream.
         which = 1 - head if (started[head] >> x) & 1 else head
         slot = row_offset(2 * u + which)
         before = started[which]
@@ -160,16 +159,15 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
 
 @part
 def has_room(m: Array, plan: FrontPlan, u: int, queue: int) -> bool:
-    """Return whether an unroller may send one more command to a queue."""
+    """Return whether an unroller may send one more command to a queue of the station."""
     return bool(m[FRONT.unfinished + 3 * u + queue] < plan.room[queue])
 
 
 @part
 def offered_by_matmul(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
-    """Return the stream whose next command leaves if there is room, or NOTHING. `idle`: see idle_streams."""
-    # The priority is C, execute, D, then A or B (LoopMatmul.scala: arb). The number of unfinished commands of each kind
-    # is limited to the number of station entries for this kind. So one kind cannot block the other kinds in the
-    # station.
+    """Return the stream that offers its next command, or NOTHING. `idle` is the result of `idle_streams`."""
+    # The priority is C, execute, D, then A or B (LoopMatmul.scala: arb). An unroller counts its unfinished commands of
+    # each kind and respects the number of station entries for this kind, so one kind cannot block the others.
     if has_room(m, plan, OF_MATMUL, ST) and _store_is_due(m, plan, idle, residual):
         return STORE
     if has_room(m, plan, OF_MATMUL, EX) and _execute_is_due(m, plan, idle):
@@ -190,7 +188,7 @@ def _has_next(m: Array, x: int) -> bool:
 
 @part
 def _counter(m: Array, plan: FrontPlan, x: int, column: int) -> int:
-    """Return a counter of a stream at its next command. After the last command, the counter is 0, as in the RTL."""
+    """Return a loop counter of a stream's next command. After the last command, the counter is 0, as in the RTL."""
     return plan.loops.at[m[stream(OF_MATMUL, x) + STREAM.next], column] if _has_next(m, x) else 0
 
 
@@ -203,7 +201,8 @@ def _store_is_due(m: Array, plan: FrontPlan, idle: int, residual: bool) -> bool:
     last_k = plan.loops.at[due, 0]
     columns = plan.loops.at[due, 1]
     i = plan.loops.at[due, 2]
-    # A store may start after the last product of its blocks. In a residual addition, it may start after B's blocks.
+    # A store may start after the last product of its blocks. In a residual addition, a store may start after the loads
+    # of B's blocks.
     if residual:
         if is_elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) and is_elsewhere(m, OF_MATMUL, idle, LOAD_B, slot):
             return True
@@ -232,15 +231,15 @@ def _execute_is_due(m: Array, plan: FrontPlan, idle: int) -> bool:
         return False
     b_k = _counter(m, plan, LOAD_B, 0)
     b_j = _counter(m, plan, LOAD_B, 1)
-    # The RTL compares the k of A here, not the k of B.
+    # As in the RTL, the second comparison with k reads the counter of A, although the condition is about B.
     return is_elsewhere(m, OF_MATMUL, idle, LOAD_B, slot) or b_k > k or (a_k == k and b_j > j)
 
 
 @part
 def _a_or_b(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
-    """Return the load stream that the arbiter of A and B selects (WeightedArbiter.scala; forceA, forceB)."""
-    # The stream of the older loop has priority. Within a loop, the first block of B comes first, then A until it is
-    # ahead of B.
+    """Return the load stream that the arbiter of A and B selects (WeightedArbiter.scala: forceA, forceB)."""
+    # The stream of the older loop has priority. Within a loop, B's first block comes first; then A is selected until A
+    # is ahead of B.
     a_idle, b_idle = (idle >> LOAD_A) & 1 == 1, (idle >> LOAD_B) & 1 == 1
     slot_a, slot_b = m[stream(OF_MATMUL, LOAD_A) + STREAM.slot], m[stream(OF_MATMUL, LOAD_B) + STREAM.slot]
     if residual and slot_a == slot_b:
@@ -260,14 +259,14 @@ def _a_or_b(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
 
 @part
 def step_matmul(m: Array, sent: int) -> bool:
-    """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command. Return whether any moved."""
+    """Advance all streams, after stream `sent` (or NOTHING) has sent a command. Return whether any stream advanced."""
     moved = sent >= 0
     if moved:
         row = stream(OF_MATMUL, sent)
         m[row + STREAM.next] += 1
         if m[row + STREAM.next] == m[row + STREAM.end]:
             m[row + STREAM.active] = 0
-    # A stream without an operand has no command when it starts.
+    # The stream of an absent operand ends as soon as it starts.
     if m[FRONT.settled + OF_MATMUL] < 0:
         for x in range(5):
             row = stream(OF_MATMUL, x)
@@ -279,7 +278,7 @@ def step_matmul(m: Array, sent: int) -> bool:
 
 @part
 def offered_by_conv(m: Array, plan: FrontPlan) -> int:
-    """Return the stream whose oldest command leaves if there is room, or NOTHING."""
+    """Return the stream that offers the oldest command in its pipeline, or NOTHING."""
     # Streams are numbered by priority (LoopConv.scala: arb).
     for x in range(5):
         if m[stream(OF_CONV, x) + STREAM.late] >= 0 and has_room(m, plan, OF_CONV, queue_of(x)):
@@ -289,11 +288,11 @@ def offered_by_conv(m: Array, plan: FrontPlan) -> int:
 
 @part
 def step_conv(m: Array, plan: FrontPlan, idle: int, sent: int) -> bool:
-    """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command. Return whether any moved."""
+    """Advance all streams, after stream `sent` (or NOTHING) has sent a command. Return whether any stream advanced."""
     moved = sent >= 0
     slot = m[stream(OF_CONV, EXECUTE) + STREAM.slot]
-    # Execute commands wait for all loads of their loop. Stores wait for all execute commands of their loop. Loads of
-    # the next loop wait for the remaining loads of the execute stream's loop, which are needed first.
+    # Execute commands wait for all loads of their loop. Stores wait for all execute commands of their loop. If the
+    # execute stream's loop still has loads, the loads of the next loop wait.
     ahead = True
     for x in range(LOAD_D, LOAD_A + 1):
         ahead = ahead and is_elsewhere(m, OF_CONV, idle, x, slot)
@@ -317,9 +316,9 @@ def step_conv(m: Array, plan: FrontPlan, idle: int, sent: int) -> bool:
 
 @part
 def _step_stream(m: Array, row: int, plan: FrontPlan, loop: int, execute: bool, free: bool, sent: bool) -> bool:
-    """Advance the stream in this row of the table, and return whether the stream changed.
+    """Advance the stream at row offset `row`, and return whether the stream changed.
 
-    `free`: the stream may move a command into its pipeline. `sent`: the command in the last stage has left.
+    With `free`, the stream may move a command into its pipeline. With `sent`, the command in the last stage has left.
     """
     early = m[row + STREAM.early]
     stalled = m[row + STREAM.late] >= 0 and not sent
