@@ -23,7 +23,7 @@ from tilewright.targets.users import Execution
 if TYPE_CHECKING:
     from tilewright.targets.gemmini.launch import GemminiLaunch
 
-#: The only timing model. Its numbers are fixed by the hardware; numbers that users may change are in the configuration.
+#: The timing model. It has no parameters: all numbers that a user may change are in the configuration.
 RTL = TimingModel(
     "rtl",
     "cycle by cycle after the units of the Chisel source; compared with two builds of generated RTL under a TileLink"
@@ -32,7 +32,10 @@ RTL = TimingModel(
 
 
 class GemminiTarget(LaunchedTarget[Config]):
-    """The target Gemmini (methods: targets/base.py). There is no pass `order`: the hardware decides it."""
+    """The target Gemmini.
+
+    See targets/base.py for the methods. The hardware decides the order, so no pass `order` exists.
+    """
 
     name = "gemmini"
     kind = Config

@@ -1,7 +1,7 @@
 """The parameters of a Gemmini machine with their units and sources, and the switches that select its semantics.
 
-[C] upstream's default (ucb-bar/gemmini at 8c3f992, Configs.scala and GemminiConfigs.scala); [R] measured on generated
-RTL (docs/gemmini.md); [I] our choice. Names in brackets after [C] are those of upstream's parameters.
+[C] marks upstream's default (ucb-bar/gemmini at 8c3f992, Configs.scala and GemminiConfigs.scala), followed by the name
+of upstream's parameter. [R] marks numbers that were measured on generated RTL (docs/gemmini.md), and [I] our choice.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any, NamedTuple
 from tilewright.errors import ConfigError
 from tilewright.targets.given import MachineConfig, number, word
 
-#: Bytes of an element of the scratchpad, and of the accumulator [C].
+#: The size in bytes of a scratchpad element, and of an accumulator element [C].
 INPUT_BYTES = 1
 ACC_BYTES = 4
-#: The queues of the reservation station, each with its controller.
+#: The queues of the reservation station. Each queue has a controller.
 UNITS = ("load", "execute", "store")
-#: The value of a switch that follows the key `semantics`.
+#: The value of a switch that selects the behaviour of the key `semantics`.
 FOLLOW = "semantics"
 
 
 class Semantics(NamedTuple):
     """Behaviour in which the generated RTL and the functional model (ucb-bar/libgemmini at 5b1254a) differ."""
 
-    relu: str  # ReLU of a result that leaves the accumulator: `before_scale` or `after_scale`
-    os_shift: str  # the shift of output-stationary results: `always`, or `spad` (not of results for the accumulator)
-    sums: str  # sums in the array: `wrap` at `pe_bits` bits, or `exact`
-    extra_rows: str  # result rows that the compute does not stream: `kept` or `zeros`
-    conv_activation: str  # activations 2 and 3 of LOOP_CONV_WS: `passed` on, or replaced by `relu`
-    conv_batches: str  # the distance of images of an input in layout 3120: `batches` or `batch_size` elements
-    repeats: str  # repeated pixels are not written before the `half` of the scratchpad, or before its `begin`
+    relu: str  # when ReLU is applied to a result of the accumulator
+    os_shift: str  # which output-stationary results are shifted: `always` all, or only those for the `spad`
+    sums: str  # the width of sums in the array: `pe_bits` (sums wrap around), or `exact`
+    extra_rows: str  # the result rows beyond the rows of A: memory is `kept`, or gets `zeros`
+    conv_activation: str  # activations 2 and 3 of LOOP_CONV_WS are `passed` on, or replaced by `relu`
+    conv_batches: str  # the register with the distance between images of an input in layout 3120
+    repeats: str  # repeated pixels before the current `half`, or before row 0 (`begin`), are not written
 
 
 #: Each difference was observed on both implementations. docs/gemmini.md lists the vectors that show the differences.
@@ -41,28 +41,31 @@ SEMANTICS = {
 
 
 def _switch(name: str) -> Any:
-    """Declare the key of one difference. Its values are the two behaviours and FOLLOW."""
+    """Declare the switch of one difference. It selects one of the two behaviours, or FOLLOW."""
     return word(FOLLOW, FOLLOW, *(getattr(rules, name) for rules in SEMANTICS.values()))
 
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
-    """The configuration of one machine. Raises ConfigError if a value is out of range or excludes another."""
+    """The configuration of one machine.
+
+    Raises ConfigError for a value out of range, or for values that exclude each other.
+    """
 
     where = "gemmini config"
 
-    # Rows and columns of the array (DIM) [C: meshRows x tileRows]. An array of 2 stalls, because it cannot count to
-    # four, the smallest number of rows of a product (MeshWithDelays.scala: total_rows).
+    # The number of rows and of columns of the array (DIM) [C: meshRows x tileRows]. The minimum is 4: an array of 2
+    # stalls, because its row counter cannot reach 4, the smallest number of rows (MeshWithDelays.scala: total_rows).
     dim: int = number(16, 4, 128, power=True)
     spad_banks: int = number(4, 1, 64, power=True)  # [C: sp_banks]
-    spad_rows: int = number(4096, 4, 1 << 20, power=True)  # rows of a bank, each of `dim` int8 [C: sp_capacity]
+    spad_rows: int = number(4096, 4, 1 << 20, power=True)  # rows per bank; a row has `dim` int8 [C: sp_capacity]
     acc_banks: int = number(2, 1, 64, power=True)  # [C: acc_banks]
-    acc_rows: int = number(1024, 4, 1 << 20, power=True)  # rows of all banks, each of `dim` int32 [C: acc_capacity]
+    acc_rows: int = number(1024, 4, 1 << 20, power=True)  # rows in all banks; a row has `dim` int32 [C: acc_capacity]
     dma_bytes: int = number(64, 16, 512, power=True)  # largest request of the DMA [C: dma_maxbytes]
     pe_bits: int = number(20, 16, 32)  # width of sums in the array [C: spatialArrayOutputType]
     dataflow: str = word("both", "both", "ws", "os")  # [C: dataflow]; ws: weight-stationary, os: output-stationary
     normaliser: int = number(0, 0, 1)  # 1: layer normalisation, i-gelu, softmax [C: has_normalizations]
-    semantics: str = word("rtl", *SEMANTICS)  # the implementation to follow; a switch changes one difference
+    semantics: str = word("rtl", *SEMANTICS)  # which implementation to model; the switches below override it one by one
     relu: str = _switch("relu")
     os_shift: str = _switch("os_shift")
     sums: str = _switch("sums")
@@ -73,12 +76,12 @@ class Config(MachineConfig):
     bus_bytes: int = number(16, 1, 64, power=True, only_time=True)  # bytes of a beat [C: dma_buswidth]
     reads_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA reader [C: max_in_flight_mem_reqs]
     writes_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA writer [C: same]
-    # Entries of the reservation station [C: reservation_station_entries]; the model has a bit mask of 63 bits for each
-    # queue.
+    # Entries of the reservation station [C: reservation_station_entries]. The limit is the width of the model's bit
+    # masks.
     rs_load: int = number(8, 1, 63, only_time=True)
     rs_execute: int = number(16, 1, 63, only_time=True)
     rs_store: int = number(4, 1, 63, only_time=True)
-    queue_load: int = number(8, 1, 64, only_time=True)  # commands that wait at a controller [C: ld_queue_length]
+    queue_load: int = number(8, 1, 64, only_time=True)  # the length of a controller's queue [C: ld_queue_length]
     queue_execute: int = number(8, 1, 64, only_time=True)  # [C: ex_queue_length]
     queue_store: int = number(2, 1, 64, only_time=True)  # [C: st_queue_length]
     memory_latency: int = number(16, 1, 1 << 16, only_time=True)  # cycles from a request to its first beat [I]
@@ -97,38 +100,36 @@ class Config(MachineConfig):
 
     @property
     def rules(self) -> Semantics:
-        """The behaviour of this machine in each difference. A switch overrides `semantics`."""
+        """The behaviour of this machine for each difference. Switches override the key `semantics`."""
         named = SEMANTICS[self.semantics]
         switches = {name: getattr(self, name) for name in Semantics._fields}
         return named._replace(**{name: value for name, value in switches.items() if value != FOLLOW})
 
     @property
     def all_spad_rows(self) -> int:
-        """The total number of rows in all banks of the scratchpad."""
         return self.spad_banks * self.spad_rows
 
     @property
     def half(self) -> int:
-        """The number of rows in half of the scratchpad."""
         return self.all_spad_rows // 2
 
     @property
     def row_bits(self) -> int:
-        """The number of bits of a row index in a local address. The next higher bit is part of the garbage pattern."""
+        """The number of bits of the row in a local address. In the garbage address, the next higher bit is also 1."""
         return max(self.all_spad_rows, self.acc_rows).bit_length() - 1
 
     @property
     def spad_blocks(self) -> int:
-        """The largest number of blocks (of `dim` columns) that an mvin of int8 spans."""
+        """The largest number of blocks (of `dim` columns) that one mvin of int8 loads."""
         return max(1, self.dma_bytes // (self.dim * INPUT_BYTES))
 
     @property
     def acc_blocks(self) -> int:
-        """The largest number of blocks (of `dim` columns) that an mvin of int32 spans."""
+        """The largest number of blocks (of `dim` columns) that one mvin of int32 loads."""
         return max(1, self.dma_bytes // (self.dim * ACC_BYTES))
 
 
-#: The RTL of `default` and `wsonly` was run. `dim8` and `dim4` were run only on the functional model.
+#: `default` and `wsonly` were compared with RTL runs. `dim8` and `dim4` were compared only with the functional model.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "wsonly": {"dataflow": "ws", "reads_in_flight": 32, "writes_in_flight": 32},

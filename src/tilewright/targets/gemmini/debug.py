@@ -23,12 +23,12 @@ from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.values.machine import Machine
 from tilewright.targets.launched import ImageWalk, dram_spaces
 
-#: Spaces of the step table: the rows of the memories, the whole array, and from DRAM on the bytes of each segment.
+#: Spaces of the step table. SPAD and ACC have rows, ARRAY has one element, and the spaces from DRAM on have bytes.
 SPAD, ACC, ARRAY, DRAM = range(4)
 
 
 class GemminiState(State):
-    """The memories after the first steps of a launch."""
+    """The memories after some steps of a launch."""
 
     walk: GemminiWalk
     machine: Machine
@@ -42,13 +42,13 @@ class GemminiState(State):
 
 
 class GemminiWalk(ImageWalk):
-    """One launch with its inputs in `dram`, for one sample."""
+    """A launch for one sample, whose inputs are in `dram`."""
 
     def __init__(self, launched: GemminiLaunch, dram: Dram) -> None:
         passes = launched.passes
         try:
             self.passes = Passes(passes.cmds, passes.config, passes.times.order)
-        except MachineError:  # the program has no times or never ends: step up to the command that stops
+        except MachineError:  # without times, step in program order up to the command that stops the machine
             self.passes = Passes(passes.cmds, passes.config)
         table = self._table(dram)
         super().__init__(launched, dram, table, order(table), DRAM)
@@ -82,7 +82,7 @@ class GemminiWalk(ImageWalk):
         return StepTable(UNITS, (), spaces, unit, none, none, steps, rows, lambda step: text[step])
 
     def _footprints(self, dram: Dram) -> list[Array]:
-        """Return the footprint of each step: rows (space, mode, base, length, count, stride)."""
+        """Return the footprint of each step. Its rows are (space, mode, base, length, count, stride)."""
         passes = self.passes
         config = self.passes.config
         computes = self.passes.work.computes
@@ -91,8 +91,7 @@ class GemminiWalk(ImageWalk):
         ones = np.ones_like(rows.step)
         base = rows.first - acc * config.all_spad_rows
         parts = [np.stack([np.where(acc, ACC, SPAD), rows.mode, base, ones, rows.size, rows.stride], axis=1)]
-        # The whole array is one element. A compute that keeps its weights reads this element; a compute that loads
-        # fresh weights writes it.
+        # The array counts as one element. A compute with fresh weights writes this element; other computes read it.
         keeps = READ | WRITE * ((computes.fresh == 1) | (computes.settings["dataflow"] == 0))
         mode = np.where((computes.fresh == 1) & (computes.settings["dataflow"] == 1), WRITE, keeps)
         whole = np.ones_like(mode)
@@ -117,7 +116,7 @@ class GemminiWalk(ImageWalk):
         return self.passes.trace if self.passes.order is not None else None
 
     def details(self, step: int) -> Sequence[str]:
-        """Return the index of the program's command, and whether that command is a hardware loop."""
+        """Return text with the index of the program's command, which may be a hardware loop."""
         command = int(self.passes.hazards.source[step])
         loop = self.passes.prims[step, 0] != self.passes.cmds[command, 0]
         return [f"  command {command} of the program{', a hardware loop' if loop else ''}"]

@@ -1,7 +1,7 @@
 """Count the events of a launch: arithmetic, rows of the scratchpad and the accumulator, and DRAM transfers.
 
-A command reads or writes each row of an operand once, in blocks of `dim` columns. The energy table has no entry for
-register files, so the registers of the array are not counted.
+A command accesses each row of an operand once for each block of `dim` columns. The registers of the array are not
+counted, because the energy table has no entry for register files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.targets.gemmini.isa.work import SCALE_ONE, Computes, Local
 from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.traffic import moved_bytes, rows_in_dram
 
-#: The number of bits of an operand of the array, and of an element of the accumulator.
+#: The width in bits of an operand of the array, and of an element of the accumulator.
 NARROW = 8
 WIDE = 32
 
@@ -23,7 +23,7 @@ WIDE = 32
 def events(passes: Passes, trace: Trace | None) -> Events:
     """Return the events of a launch.
 
-    DRAM transfers have the order in which their commands start, or the order of the steps if there is no trace.
+    DRAM transfers are sorted by the start of their commands if there is a trace, else by step.
     """
     config = passes.config
     work = passes.work
@@ -46,7 +46,6 @@ def events(passes: Passes, trace: Trace | None) -> Events:
 
 
 def _operations(passes: Passes) -> tuple[Work, ...]:
-    """Return the additions in the accumulator, and the operations of the scale units (scale and clip)."""
     work = passes.work
     adding = work.computes.c
     added = _elements(adding)[(adding.acc & adding.accumulate) == 1].sum()
@@ -76,7 +75,7 @@ def _accesses(passes: Passes) -> list[Access]:
     reads, writes = np.zeros(2, np.int64), np.zeros(2, np.int64)
 
     def count(to: Array, place: Local, chosen: Array | bool = True) -> None:
-        """Add the rows of operands to the count of the scratchpad (0) or of the accumulator (1)."""
+        """Add the rows of operands to `to[0]` for the scratchpad, or to `to[1]` for the accumulator."""
         rows = place.rows * -(-place.cols // config.dim) * (1 - place.garbage) * chosen
         to += np.bincount(place.acc, rows, 2).astype(np.int64)
 

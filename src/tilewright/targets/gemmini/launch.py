@@ -22,7 +22,7 @@ from tilewright.targets.launched import OnImage, Stored
 
 
 class GemminiLaunch(OnImage[Config]):
-    """One launch of Gemmini. Its methods are documented in tilewright/targets/launched.py."""
+    """One launch of Gemmini. See tilewright/targets/launched.py for the methods."""
 
     @cached_property
     def image(self) -> LaunchImage:
@@ -46,7 +46,7 @@ class GemminiLaunch(OnImage[Config]):
         return *(self._input(index, segment) for index, segment in enumerate(inputs)), result
 
     def _input(self, index: int, segment: DramSegment) -> Stored:
-        """Return an input of the first node. Raises ProgramError if the launch has an impossible border."""
+        """Return an input of the first node. Raises ProgramError for an impossible border."""
         site = self.sites[0]
         place = Placement.of(site.input(index).shape)
         if "frame" in self.launch.meta:

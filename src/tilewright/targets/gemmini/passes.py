@@ -27,20 +27,21 @@ from tilewright.targets.gemmini.values.machine import Machine, Plan, plan
 if TYPE_CHECKING:
     from tilewright.targets.gemmini.timing import Times
 
-#: The cycles of a request in a slot of the DMA, in addition to latency and beats [R: gemmini_timing rules 6, 8].
+#: A request occupies a slot of the DMA for its latency, its beats and this number of cycles [R: gemmini_timing rules 6,
+#: 8].
 SLOT = 6
-#: The number of stages of the scale unit, and of accumulator rows in these stages [R: gemmini_timing rule 9].
+#: The number of stages of the scale unit, and the number of rows that these stages contain [R: gemmini_timing rule 9].
 SCALE_CYCLES = 8
 SCALE_ROWS = 5
-#: The causes of a controller's wait: its next command has not arrived, or waits for another controller.
+#: Why a controller is idle: its next command has not arrived, or depends on a command of a controller in UNITS.
 IDLE = ("command", *UNITS)
 
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """The commands of a launch, uint64 [n, 3], on a machine. Steps are primitive commands.
+    """The commands of a launch, uint64 [n, 3], on a machine. A step is a primitive command.
 
-    `order`: the steps as indices into the expansion's commands, or None for the expansion's legal order.
+    `order` has the execution order of the steps, as indices into the expansion; None stands for the expansion's order.
     """
 
     cmds: Array
@@ -53,12 +54,12 @@ class Passes:
 
     @cached_property
     def sequence(self) -> Array:
-        """The steps as indices into the expansion's commands, int64 [m]."""
+        """The execution order of the steps, int64 [m]: indices into the primitive commands of the expansion."""
         return self.expansion.order if self.order is None else self.order
 
     @cached_property
     def prims(self) -> Array:
-        """The primitive commands in the order of the value pass, uint64 [m, 3]."""
+        """The primitive commands in execution order, uint64 [m, 3]."""
         return self.expansion.prims[self.sequence]
 
     @cached_property
@@ -87,7 +88,7 @@ class Passes:
         return timing.run(self.cmds, self.expansion, self.config, self.config.memory_latency)
 
     def findings(self, options: RunOptions, placed: bool = True) -> tuple[Finding, ...]:
-        """Return hazards, without differences between implementations: the config selects the implementation.
+        """Return the hazards on the implementation that the config selects.
 
         With `placed`, findings number the primitive commands in the hardware's order, as traces and the debugger do.
         """
@@ -99,13 +100,13 @@ class Passes:
 
     @property
     def every(self) -> tuple[Finding, ...]:
-        """All findings, including differences between implementations."""
+        """All findings, including those about differences between the implementations."""
         findings = self.hazards.findings
         return self.hazards.placed(self.places).findings if findings else findings
 
     @cached_property
     def places(self) -> Array:
-        """The number of each step in traces, int64 [m]. If the program never ends, this is the step's own number."""
+        """The number of each step in traces, int64 [m]. If the program never ends, steps keep their own numbers."""
         place = np.arange(len(self.prims))
         with suppress(MachineError):
             rank = np.empty(len(self.prims), np.int64)
@@ -114,7 +115,7 @@ class Passes:
         return place
 
     def refuse(self, options: RunOptions) -> tuple[Finding, ...]:
-        """Return the findings. Raises HazardError if the program cannot run to its end."""
+        """Return the findings. Raises HazardError if the machine cannot execute all commands."""
         findings = self.findings(options)
         for finding in findings:
             if finding.kind in (DEADLOCK, OUT_OF_RANGE):
@@ -122,7 +123,10 @@ class Passes:
         return findings
 
     def values(self, dram: Dram, samples: int) -> Machine:
-        """Compute the values in DRAM; return the machine. Raises MachineError if a command leaves its segment."""
+        """Compute the values in DRAM, and return the machine.
+
+        Raises MachineError for an access outside of all segments.
+        """
         machine = Machine(self.config, dram, samples)
         machine.run(self.plan, np.arange(len(self.prims)))
         return machine
@@ -135,11 +139,10 @@ class Passes:
 
     @cached_property
     def bound(self) -> int:
-        """A lower bound of the cycles. No order of the commands can be faster."""
-        # The array takes one row per cycle. The bus carries one beat per cycle in each direction: the request of a read
-        # is one beat, and so is the response of a write. A request occupies a slot of the DMA for the memory's latency,
-        # its beats, and six cycles. The eight stages of the scale unit contain five rows, so five rows leave in eight
-        # cycles.
+        """A lower bound of the cycles for every order of the commands."""
+        # The array takes one row per cycle. The bus carries one beat per cycle in each direction; a read request and a
+        # write response are one beat each. A DMA request occupies its slot for the latency, its beats and six cycles.
+        # Five rows leave the scale unit in eight cycles, because its eight stages contain five rows.
         work = self.work
         config = self.config
         rows = int(work.computes.a.rows.sum())
@@ -158,7 +161,7 @@ class Passes:
         code[self.sequence] = self.work.code
         unit = QUEUES[code[times.order]]
         taken, start, end = (
-            np.where(column[times.order] < 0, times.cycles, column[times.order])  # < 0: a preload without a compute
+            np.where(column[times.order] < 0, times.cycles, column[times.order])  # < 0: a preload without compute
             for column in (times.taken, times.issued, times.done)
         )
         prims = self.expansion.prims[times.order]
@@ -172,9 +175,10 @@ class Passes:
 
 
 def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, Array]:
-    """Return a controller's idle cycles before each command, and the cause (an index into IDLE), int64 [m] each."""
-    # A command is issued one cycle after its arrival, or one cycle after the last command for which it waits is done
-    # (rules 1 and 22). So a later start is attributed to a command that was done in the previous cycle.
+    """Return the idle cycles of the controller before each command, and their cause (an index into IDLE), int64 [m]."""
+    # A command is issued one cycle after its arrival, or one cycle after the last command on which it depends (rules 1
+    # and 22). So if a command starts later than one cycle after its arrival, a command that ended one cycle before is
+    # the cause.
     wait = np.zeros(len(unit), np.int64)
     cause = np.zeros(len(unit), np.int64)
     released = [_follows(start, end[unit == source]) for source in range(len(UNITS))]

@@ -10,21 +10,21 @@ from tilewright.array import Array, numbers
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.work import Moves
 
-#: All segments are below this DRAM address. Sums of smaller addresses fit int64.
+#: All segments are below this DRAM address. The sum of two smaller addresses fits int64.
 FARTHEST = 1 << 62
 
 
 def row_bytes(moves: Moves) -> Array:
-    """For each move, return the number of bytes of one row in DRAM, int64 [k]."""
+    """Return the size of a DRAM row in bytes for each move, int64 [k]."""
     place = moves.local
     wide = place.full & place.acc if moves.out else place.acc & (1 - moves.settings["shrunk"])
     return place.cols * np.where(wide, ACC_BYTES, 1)
 
 
 def transfers(moves: Moves) -> tuple[Array, Array]:
-    """For each move, return the first DRAM byte, and the byte after the last byte, int64 [k] each.
+    """Return the range of DRAM bytes of each move: its start and its end (exclusive), int64 [k] each.
 
-    A move without DRAM access (a load of zeros, or a move of 0 rows) has an empty range.
+    The range is empty for a move without DRAM access (a load of zeros, or a move of 0 rows).
     """
     place = moves.local
     settings = moves.settings
@@ -35,7 +35,7 @@ def transfers(moves: Moves) -> tuple[Array, Array]:
         steps = np.where(pooled, (settings["porows"] - 1) * settings["out_dim"] + settings["pocols"] - 1, steps)
         rows = np.where(pooled, settings["porows"] * settings["pocols"], rows)
     used = (rows > 0) & (place.cols > 0) & (moves.dram != 0)
-    # Strides have 64 bits, so the end of a range could wrap around and seem to be inside a segment.
+    # Strides have 64 bits, so the end of a range could wrap around in int64 and fall inside a segment by chance.
     far = np.abs(moves.dram.astype(np.float64)) + np.abs(steps * settings["stride"].astype(np.float64)) >= FARTHEST
     last = np.where(far, 0, steps * settings["stride"])
     first = np.where(far, -FARTHEST, moves.dram + np.minimum(last, 0))
@@ -43,8 +43,8 @@ def transfers(moves: Moves) -> tuple[Array, Array]:
 
 
 def moved_rows(moves: Moves) -> tuple[Array, Array]:
-    """For each move, return the number of row groups in DRAM, and the number of rows in a group, int64 [k] each."""
-    # A pooled mvout writes one group for each row of pixels. An mvin with stride 0 reads one row once.
+    """Return the number of row groups of each move in DRAM, and the number of rows in a group, int64 [k] each."""
+    # A pooled mvout writes a group of rows for each row of result pixels. An mvin with stride 0 reads a single row.
     settings = moves.settings
     rows = moves.local.rows
     ones = np.ones_like(rows)
@@ -55,16 +55,15 @@ def moved_rows(moves: Moves) -> tuple[Array, Array]:
 
 
 def moved_bytes(moves: Moves) -> Array:
-    """For each move, return the number of bytes that it reads from DRAM or writes to DRAM, int64 [k]."""
+    """Return the number of DRAM bytes that each move reads or writes, int64 [k]."""
     outer, rows = moved_rows(moves)
     return outer * rows * row_bytes(moves) * (moves.dram != 0)
 
 
 class DramRows(NamedTuple):
-    """Groups of equal rows in DRAM, int64 [n] each.
+    """Groups of rows in DRAM, int64 [n] each.
 
-    For each group: the index of the move, the first address, the number of rows, the bytes of a row, and the distance
-    in bytes from one row to the next.
+    A group has `rows` rows of `width` bytes, at distances of `stride` bytes.
     """
 
     move: Array
@@ -74,16 +73,15 @@ class DramRows(NamedTuple):
     stride: Array
 
     def single(self) -> tuple[Array, Array]:
-        """Return the address of each row, and the index of its group, int64 [rows] each."""
+        """Return the address of each row, and the index of the row's group, int64 [rows] each."""
         nth, group = numbers(np.zeros_like(self.rows), self.rows)
         return self.address[group] + nth * self.stride[group], group
 
 
 def rows_in_dram(moves: Moves) -> DramRows:
-    """Return the rows that mvins read or mvouts write. A pooled mvout writes a group for each row of its pixels."""
+    """Return the DRAM rows that moves read or write. A move without DRAM access has no rows."""
     settings = moves.settings
     outer, rows = moved_rows(moves)
-    # Only moves that access DRAM have groups.
     nth, move = numbers(np.zeros_like(rows), outer * (moved_bytes(moves) > 0))
     stride = settings["out_dim"] * settings["stride"] if moves.out else np.zeros_like(rows)
     address = moves.dram[move] + nth * stride[move]
@@ -91,8 +89,8 @@ def rows_in_dram(moves: Moves) -> DramRows:
 
 
 def traffic(moves: Moves, config: Config) -> tuple[int, int]:
-    """Return the requests of moves, and their beats. Each row is cut into aligned requests [C: DMA.scala]."""
-    # Step i cuts request i from all rows at once. timing/bus.py: packet has the same rule for one row.
+    """Return the number of requests and of beats of moves. The DMA cuts each row into aligned requests (DMA.scala)."""
+    # Pass i of the loop cuts request i from all rows at once. `packet` in timing/bus.py has the same rule for one row.
     groups = rows_in_dram(moves)
     address, group = groups.single()
     left = groups.width[group]
@@ -100,7 +98,7 @@ def traffic(moves: Moves, config: Config) -> tuple[int, int]:
     requests = beats = 0
     while len(left):
         useful = np.minimum(sizes[:, None] - (address & (sizes[:, None] - 1)), left)
-        best = useful.argmax(axis=0)  # the smallest size with the largest number of useful bytes
+        best = useful.argmax(axis=0)  # the smallest size among those with the most useful bytes
         requests += len(left)
         beats += int(sizes[best].sum()) // config.bus_bytes
         taken = useful[best, np.arange(len(left))]

@@ -1,7 +1,7 @@
 """The array with its input registers, tags and results (MeshWithDelays.scala, TagQueue.scala, Mesh.scala).
 
-Data never influences time, so the model of the array is a delay line: a row leaves 2 * DIM cycles after it enters. For
-each row that leaves, the model knows its operation, and whether this operation has a result.
+Data never influences time, so the model of the array is a delay line: a row leaves 2 * DIM cycles after it enters. The
+identities of operations show which rows belong to a result.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, colu
 from tilewright.targets.gemmini.timing.state import SHARED, TO_ARRAY
 
 ALL = 7  # A, B and D
-#: The number of operations that can be in the array together. Identities of operations are numbers modulo PRODUCTS
-#: (MeshWithDelays.scala: max_simultaneous_matmuls). A weight-stationary result leaves with the rows of the second later
-#: operation; an output-stationary result leaves with the rows of the third later operation (matmul_id_of_output).
+#: Operations are numbered modulo PRODUCTS, the largest number of operations in the array (MeshWithDelays.scala:
+#: max_simultaneous_matmuls). A later operation pushes a result out: the result of operation n leaves with the rows of
+#: operation n + 2 if it is weight-stationary, or n + 3 if it is output-stationary (matmul_id_of_output).
 PRODUCTS = 5
 
 
 class ExecuteState:
-    """The state of the execute controller. A `stalled` controller waits forever for rows of the accumulator."""
+    """The states of the execute controller. A `stalled` controller waits forever for rows of the accumulator."""
 
     idle: int
     computes: int
@@ -52,14 +52,14 @@ class Operation:
     """An operation that the controller requests from the array."""
 
     total = PLAIN
-    entry = saved(RULE.entry, among=EX)  # the station's entry for the result, or -1 if there is no result
+    entry = saved(RULE.entry, among=EX)  # the station entry of the preload with the result; -1: no result
     local = saved(RULE.local_result, of="entry")
     rows = PLAIN
     os = PLAIN
 
 
 class Tag:
-    """The tag of an operation: the identity with which its result leaves, and the destination of the result."""
+    """The tag of an operation: the identity of the rows that push its result out, and the destination of the result."""
 
     identity = saved(RULE.product)
     entry = saved(RULE.entry, among=EX)
@@ -68,7 +68,7 @@ class Tag:
 
 
 class ResultRow:
-    """A row in the array: the cycle in which the row leaves, and the operation whose rows push it out."""
+    """A row that leaves the array in cycle `cycle`, and the identity of the operation that pushes it out."""
 
     cycle = saved(RULE.since)
     identity = saved(RULE.product)
@@ -83,13 +83,13 @@ RESULTS = table(ResultRow, "results")
 
 @part
 def step_results(m: Array, t: int) -> None:
-    """Write the row that leaves the array in cycle `t`. The last row of a result completes the command of its tag."""
+    """Write the row that leaves the array in cycle `t`. The last row of a result completes the tag's command."""
     out = row_offset(m[SHARED.first_out])
     m[SHARED.first_out] = (m[SHARED.first_out] + 1) & (OUT_RING - 1)
     m[SHARED.rows_out] -= 1
     m[SHARED.active] = 1
-    # A row that leaves belongs to the oldest tag only if the identities are equal. Other rows, such as the rows of a
-    # flush, are discarded. A wrong tag takes a result if the identities are equal by chance (hazards: misrouted).
+    # A row belongs to the oldest tag if the identities are equal. Other rows, such as the rows of a flush, are
+    # discarded. Identities repeat after PRODUCTS operations, so a row can match a wrong tag (hazards: misrouted).
     tag = row_offset(m[Q.tags + QUEUE.head])
     tagged = count(m, Q.tags) > 0 and m[tag + TAGS.identity] == m[out + RESULTS.identity]
     total = peek(m, Q.totals, 0)
@@ -98,8 +98,8 @@ def step_results(m: Array, t: int) -> None:
     if tagged and m[tag + TAGS.entry] >= 0:
         row = m[ARRAY.out_row]
         offset = m[ARRAY.out_row] * m[SHARED.c_stride]
-        # Output-stationary results leave the array from the last row to the first, and the stride counts backwards.
-        # Only a stride of 1 is valid.
+        # Output-stationary results leave the array from the last row to the first. The hardware subtracts the strided
+        # offset from the last row, which is correct only for a stride of 1.
         if m[SHARED.os]:
             row = total - 1 - row
             offset = total - 1 - offset
@@ -119,13 +119,12 @@ def step_results(m: Array, t: int) -> None:
 
 @part
 def live_tags(m: Array, t: int) -> tuple[int, int]:
-    """Return the place of the first tag, and the number of tags. A tag that leaves in this cycle still counts."""
+    """Return the index of the first tag, and the number of tags, including a tag that leaves in this cycle."""
     left = m[Q.tags + QUEUE.left] >> 2 == t
     return (m[Q.tags + QUEUE.head] - left) & (RING - 1), count(m, Q.tags) + left
 
 
 def owes_result(m: Array, t: int) -> bool:
-    """Return whether a tag still waits for a result."""
     first, n = live_tags(m, t)
     owed = False
     for i in range(n):
@@ -134,9 +133,9 @@ def owes_result(m: Array, t: int) -> bool:
 
 
 def being_written(m: Array, word: int, t: int) -> bool:
-    """Return whether the result of any tag begins at the row of an operand."""
-    # The controller detects only this hazard: it compares the first rows of operands, not their last rows
-    # (ExecuteController.scala: is_same_address). hazards/order.py reports all other hazards.
+    """Return whether the result of any tag begins at the first row of an operand."""
+    # The controller compares only the first rows of operands (ExecuteController.scala: is_same_address).
+    # hazards/order.py reports the hazards that this comparison does not detect.
     first, n = live_tags(m, t)
     for i in range(n):
         tag = row_offset((first + i) & (RING - 1))
@@ -148,7 +147,7 @@ def being_written(m: Array, word: int, t: int) -> bool:
 @part
 def step_array(m: Array, t: int) -> None:
     """Move a row from the input registers into the array, and rows from the scratchpad's pipes into the registers."""
-    # A row enters when the registers of A, B and D all contain a row. Rows of a flush need no registers.
+    # A row enters when the input registers of A, B and D are all full. A flush needs no input registers.
     full = m[ARRAY.valid] != 0 and (m[ARRAY.flush] != 0 or m[ARRAY.has] == ALL)
     last = full and m[ARRAY.fired] == m[ARRAY.total] - 1
     may_ask = (m[ARRAY.valid] == 0 or last) and ready(m, Q.tags, t) and ready(m, Q.totals, t)
@@ -179,9 +178,12 @@ def step_array(m: Array, t: int) -> None:
 
 @part
 def feed(m: Array, open_: bool, may_ask: bool) -> bool:
-    """Execute the oldest control signals: fill registers, and begin an operation. Return whether an operation began."""
-    # `open_`: full registers take new rows, because their old rows leave. The signals wait until all required rows have
-    # arrived from their banks, and until the array can begin the requested operation.
+    """Execute the oldest control signals: fill the input registers, and begin an operation if requested.
+
+    With `open_`, the rows in the registers leave in this cycle, so full registers can also be filled. The signals wait
+    until all required rows have arrived from their banks, and until the array can begin the requested operation.
+    Returns whether an operation began.
+    """
     control = peek(m, Q.control, 0)
     wanted = control & (ALL if open_ else ALL & ~m[ARRAY.has])
     stuck = control >> 3 & 1 != 0 and not may_ask
@@ -217,5 +219,4 @@ def feed(m: Array, open_: bool, may_ask: bool) -> bool:
 
 @part
 def later_identity(identity: int, by: int) -> int:
-    """Return the identity of the product that comes `by` products later."""
     return identity + by - PRODUCTS if identity + by >= PRODUCTS else identity + by

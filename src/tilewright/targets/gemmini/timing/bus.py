@@ -13,10 +13,10 @@ from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, 
 from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
 from tilewright.targets.gemmini.timing.state import SHARED
 
-#: The kinds of requests, in the two lowest bits of a queue item. A write of several beats ends with a LAST_PUT.
+#: The kinds of requests, in the two lowest bits of a queue item. The last beat of a write is a LAST_PUT.
 GET, PUT, LAST_PUT = range(3)
-#: The kinds of related numbers in a snapshot: pages of the DMA's reader, pages of the DMA's writer, rows of the
-#: scratchpad, rows of the accumulator. For each kind, a snapshot compares only which numbers are equal.
+#: The kinds of pages and rows in a snapshot: pages of the DMA's reader, pages of the DMA's writer, rows of the
+#: scratchpad, rows of the accumulator. Within a kind, only the equality of numbers matters.
 READ_PAGES, WRITTEN_PAGES, SPAD_ROWS, ACC_ROWS = range(4)
 #: The last cycle in which a transaction ended.
 FREED = saved(RULE.wire, reset=-1)
@@ -26,22 +26,22 @@ class Reader:
     """The DMA's reader. T: the request register before translation. X: the request register after translation."""
 
     freed_at = FREED
-    page = saved(RULE.page, among=READ_PAGES, reset=-1)  # the last translated page
+    page = saved(RULE.page, among=READ_PAGES, reset=-1)  # the page that was translated last
     requests = PLAIN  # the number of transactions in flight
     t_valid = PLAIN
     t_item = saved(RULE.transaction, when="t_valid")
     t_page = saved(RULE.page, when="t_valid", among=READ_PAGES)
-    t_hit = WIRE  # whether its page is the last translated page
+    t_hit = WIRE  # whether the page of the request in T was translated last
     x_valid = PLAIN
     x_item = saved(RULE.transaction, when="x_valid")
     x_page = saved(RULE.page, when="x_valid", among=READ_PAGES)
     x_hit = saved(when="x_valid")
     x_ok = WIRE  # whether the request may leave X
-    busy = PLAIN  # whether there is a current row
-    slot = saved(when="busy")  # the load that this row belongs to
+    busy = PLAIN  # whether the reader has a current row
+    slot = saved(when="busy")  # the tracker slot of the load to which the row belongs
     address = saved(RULE.of_load, when="busy", of="slot")
     row = saved(RULE.row_of_load, when="busy", of="slot")
-    asked = saved(when="busy")  # the number of requested bytes of the row
+    asked = saved(when="busy")  # the number of bytes of the row that are already requested
     next = POINTER  # the transaction of the next request
 
 
@@ -57,7 +57,7 @@ class Writer:
     requests = PLAIN
     t_valid = PLAIN
     t_item = PLAIN
-    t_page = saved(RULE.page, among=WRITTEN_PAGES)  # a waiting request uses this page although T is empty
+    t_page = saved(RULE.page, among=WRITTEN_PAGES)  # saved even if T is empty, because a waiting request may use it
     t_hit = WIRE
     x_valid = PLAIN
     x_item = PLAIN
@@ -65,7 +65,7 @@ class Writer:
     x_hit = PLAIN
     x_asked = PLAIN  # whether the request was sent to the shared TLB
     x_ok = WIRE
-    beats = PLAIN  # the beats of the current request that are not sent yet
+    beats = PLAIN  # the number of unsent beats of the current request
     page_of = saved(RULE.page, when="beats", among=WRITTEN_PAGES)
     command = saved(RULE.command, when="state")  # the command of the current row
     address = saved(RULE.of_store, when="state", of="command")
@@ -80,26 +80,26 @@ class Writer:
 class Crossbar:
     """The arbiters of the shared TLB and of the bus. A client is 0 (the reader) or 1 (the writer)."""
 
-    tlb_last = PLAIN  # the last client of the TLB
+    tlb_last = PLAIN  # the client that has priority at the TLB
     last = PLAIN  # the client of the last request that entered the memory's buffer
-    held = PLAIN  # whether a Put occupies the bus
-    beat = PLAIN  # the number of sent beats of the first answer
+    held = PLAIN  # whether a write of several beats occupies the bus
+    beat = PLAIN  # the number of beats that the first response has sent
 
 
 class Transaction:
-    """A read request: its load, useful bytes, size, skipped bytes before the useful bytes (shift), on-chip target."""
+    """A read request. `bytes` are useful, and `shift` bytes before them are skipped. `size` is the length in bytes."""
 
     taken = PLAIN
     slot = saved(when="taken")
     bytes = saved(when="taken")
     size = saved(when="taken")
     shift = saved(when="taken")
-    offset = saved(when="taken")  # the position in the row
+    offset = saved(when="taken")  # the position of the first useful byte in the on-chip row
     row = saved(RULE.row_of_load, when="taken", of="slot")
 
 
 class Answer:
-    """A future answer of the memory. `item`: twice the transaction of a read, or 1 for the end of a write."""
+    """A future response of the memory. `item` is 2 * transaction for a read, or 1 for the end of a write."""
 
     due = saved(RULE.due)
     beats = PLAIN
@@ -115,10 +115,9 @@ ANSWERS = table(Answer, "answers")
 
 def translate(m: Array) -> None:
     """Decide which requests complete their translation in this cycle (FrontendTLB.scala)."""
-    # Each client stores the page of its last request. A request for another page goes to the shared TLB, which serves
-    # one client per cycle; the other client must retry. The TLB always hits, because the measured runs used no virtual
-    # memory. The shared TLB has a round-robin arbiter: if both clients send a request, the client that was not served
-    # last wins.
+    # Each client stores the page of its last request. A request for another page goes to the shared TLB, which always
+    # hits, because the measured runs used no virtual memory. The TLB serves one client per cycle in round-robin order,
+    # and the other client must retry.
     read, write = m[READER.x_valid] and not m[READER.x_hit], m[WRITER.x_asked] and not m[WRITER.x_hit]
     if read and write:
         read, write = m[CROSSBAR.tlb_last] == 0, m[CROSSBAR.tlb_last] != 0
@@ -133,7 +132,7 @@ def translate(m: Array) -> None:
 
 
 def step_bus(m: Array, t: int) -> None:
-    """Move requests towards the memory, and beats back to the clients, by one step each."""
+    """Move requests one step towards the memory, and beats one step back towards the clients."""
     if count(m, Q.d_write):
         pop(m, Q.d_write, t)
         m[WRITER.requests] -= 1
@@ -169,13 +168,13 @@ def step_bus(m: Array, t: int) -> None:
 
 @part
 def wrapped_answer(m: Array, place: int) -> int:
-    """Return a place in the ring of answers, which has one place for each transaction."""
+    """Wrap an index into the ring of responses, which has room for all transactions in flight."""
     size = m[SHARED.max_reads] + m[SHARED.max_writes]
     return place - size if place >= size else place
 
 
 def arbitrate(m: Array, t: int) -> None:
-    """Move one client's request into the memory's buffer. If both clients have requests, the previous loser wins."""
+    """Move one client's request into the memory's buffer. If both clients have requests, they take turns."""
     # A write occupies the bus until its last beat, because TileLink does not interleave the beats of messages.
     write = count(m, Q.a_write) > 0 and (count(m, Q.a_read) == 0 or m[CROSSBAR.held] != 0 or m[CROSSBAR.last] == 0)
     if write:
@@ -193,10 +192,10 @@ def arbitrate(m: Array, t: int) -> None:
 
 
 def packet(m: Array, vaddr: int, left: int) -> tuple[int, int]:
-    """Return the size and the useful bytes of the next request, for `left` bytes from `vaddr` on."""
-    # Requests are aligned to their size. Among the sizes with the most useful bytes, the hardware selects the smallest
-    # size (DMA.scala: read_packet). So 16 bytes across a 16-byte line become one request of 32 bytes [R: gemmini_timing
-    # rule 7].
+    """Return the size of the next request for `left` bytes at `vaddr`, and the number of useful bytes in it."""
+    # A request is aligned to its size. The hardware selects the smallest size that gives the most useful bytes
+    # (DMA.scala: read_packet). For example, 16 bytes that cross a 16-byte boundary become one request of 32 bytes
+    # [R: gemmini_timing rule 7].
     size = 1 << m[SHARED.lg_bus]
     best = size
     most = min(size - (vaddr & (size - 1)), left)

@@ -1,8 +1,8 @@
-"""Equivalence of commands: equivalent commands take the same time in related DRAM pages and related memory rows.
+"""Equivalence of commands: a command takes the same time as an equivalent command in the related DRAM pages and rows.
 
-Data never influences time. Two commands are equivalent under three conditions. They have the same fields, except for
-addresses. Their rows in DRAM are cut into the same requests, in related pages. Their rows on chip are related, so that
-every comparison of rows and every conflict between banks has the same result.
+Two commands are equivalent under three conditions. Their fields are equal, except for addresses. The DMA cuts their
+DRAM rows into the same requests, in related pages. Their rows on chip are related, so that every comparison of rows and
+every conflict between banks has the same result. Data never influences time.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from tilewright.targets.gemmini.timing.store import store_stride
 from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 PAGE_BYTES = 1 << LG_PAGE
-#: The largest number of DRAM lines of a move that are compared.
+#: Moves with more DRAM lines (of MEMO.line bytes) than this number are never equivalent.
 MOST_LINES = 4096
 
 
 class Move(NamedTuple):
-    """The extent of a move in DRAM and on chip."""
+    """The size of a move in DRAM and on chip."""
 
-    lines: int  # the number of rows in DRAM; all bytes that a pooled store may write are one row
+    lines: int  # the number of rows in DRAM; a pooled store has one row for all bytes that it may write
     size: int  # the number of bytes of a row
-    stride: int  # the distance from row to row in bytes
-    span: int  # the number of rows on chip from the first row to the last row
-    absolute: bool  # whether further rows matter: with repeated pixels, with pooling, or without columns
+    stride: int  # the distance between the starts of two rows in bytes
+    span: int  # the number of rows on chip, from the first row to the last row
+    absolute: bool  # whether rows outside of the span matter: repeated pixels, pooling, or no columns
 
 
 @part
 def load_move(m: Array, p: Program, prim: int) -> Move:
-    """Return the extent of a load."""
     rs1 = p.prims[prim, 1]
     rs2 = p.prims[prim, 2]
     config = configured(p, prim, 1)
@@ -56,14 +55,13 @@ def load_move(m: Array, p: Program, prim: int) -> Move:
 
 @part
 def store_move(m: Array, p: Program, prim: int) -> Move:
-    """Return the extent of a store."""
     rs2 = p.prims[prim, 2]
     config = configured(p, prim, 1)
     stride = store_stride(p, prim)
     rows = rows_of(rs2)
     blocks = blocks_of(m, rs2)
-    # The bytes that a pooled store writes depend only on its address and its configuration, and configurations are
-    # compared elsewhere. An upper bound of these bytes is therefore enough to relate the store's pages.
+    # The address and the configuration alone determine which bytes a pooled store writes, and equivalent_moves compares
+    # the configurations. So it is enough to relate the pages of an upper bound of these bytes.
     pooled = config >> 4 & 3 > 0
     size = (columns_of(rs2) + m[SHARED.dim]) * (4 if rs2 >> 29 & 1 else 1)
     if pooled:
@@ -74,7 +72,6 @@ def store_move(m: Array, p: Program, prim: int) -> Move:
 
 @part
 def equivalent(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int) -> bool:
-    """Return whether two primitive commands are equivalent. The module's docstring defines the conditions."""
     rs1 = p.prims[old, 1]
     rs2 = p.prims[old, 2]
     new_rs1 = p.prims[new, 1]
@@ -86,7 +83,7 @@ def equivalent(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new:
         return False
     if p.unroller[old] != p.unroller[new]:
         return False
-    # The unrollers compare steps between streams, so both commands must have equal steps. Host commands have no steps.
+    # The unrollers compare loop counters between streams, so the commands of loops must have equal counters.
     for x in range(3 if p.unroller[old] else 0):
         if plan.loops.at[old, x] != plan.loops.at[new, x] or plan.loops.idle[old] != plan.loops.idle[new]:
             return False
@@ -128,8 +125,8 @@ def equivalent_operands(m: Array, p: Program, memo: Memo, old: int, new: int) ->
     if stride != result_or_row_stride(p, new, preload):
         return False
     if preload:
-        # An output-stationary result is written backwards from its last row, so a stride leads outside of the rows that
-        # the station tracks (array.step_results).
+        # The array writes an output-stationary result backwards from its last row (array.step_results). With a stride,
+        # it writes rows outside of the range that the station tracks.
         if stride != 1 and not m[SHARED.only_ws]:
             return False
         size2 = size2 * stride
@@ -145,20 +142,22 @@ def equivalent_operands(m: Array, p: Program, memo: Memo, old: int, new: int) ->
 
 @part
 def result_or_row_stride(p: Program, prim: int, preload: bool) -> int:
-    """Return the distance between rows of a preload's result, or between rows of a compute's A."""
+    """Return a stride of the applicable config_ex: of a preload's result, or of a compute's operand A."""
     return configured(p, prim, 2) >> 48 & 0xFFFF if preload else configured(p, prim, 1) >> 16 & 0xFFFF
 
 
 @part
 def side(m: Array, word: int) -> int:
-    """Return the number of rows of an operand that may be transposed."""
+    """Return an upper bound of an operand's rows, whether or not the operand is transposed."""
     fit = 2 * m[SHARED.dim] - 1
     return max(word >> 48 & fit, word >> 32 & fit)
 
 
 def equivalent_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int, reach: int) -> bool:
-    """Return whether the words of two operands with `rows` rows are equivalent, and relate their rows."""
-    # The execute controller compares the banks of `reach` rows, although it may read fewer rows.
+    """Relate the rows of two operands of `rows` rows. Return whether the operands' words are equivalent.
+
+    `reach` is the number of rows whose banks the execute controller compares, which may be more than it reads.
+    """
     if is_garbage(m, old) or is_garbage(m, new):
         return old == new
     in_acc = is_acc(old) != 0
@@ -167,7 +166,7 @@ def equivalent_rows(m: Array, r: Array, related: Array, old: int, new: int, rows
         return False
     first = old & mask
     partner = new & mask
-    # Different rows can be equivalent only in the simple case: the operand is in one bank and does not wrap around.
+    # Operands in different rows can be equivalent only if each of them is in one bank and does not wrap around.
     if first != partner:
         if first + rows > mask or partner + rows > mask:
             return False
@@ -184,9 +183,9 @@ def equivalent_rows(m: Array, r: Array, related: Array, old: int, new: int, rows
 
 
 def equivalent_lines(r: Array, pages: Array, client: int, first: int, second: int, move: Move) -> bool:
-    """Return whether moves at two addresses send the same requests, in pages that can be related (DMA.scala)."""
-    # Requests are aligned and not larger than a line, so moves with the same offset in a line send the same requests.
-    # If both moves also have the same offset in a page, the pages are compared once instead of once for each line.
+    """Relate the DRAM pages of moves at two addresses. Return whether the moves send the same requests (DMA.scala)."""
+    # Requests are aligned and at most one line long, so two moves send the same requests if their offsets in a line are
+    # equal. If even their offsets in a page are equal, one comparison per page is enough.
     line = r[MEMO.line]
     if (first ^ second) & (line - 1) or (first == 0) != (second == 0):
         return False
@@ -208,7 +207,7 @@ def equivalent_lines(r: Array, pages: Array, client: int, first: int, second: in
 
 
 def equivalent_loops(plan: FrontPlan, old: int, new: int, prims: int) -> bool:
-    """Return whether two loops have the same streams, `prims` primitive commands apart."""
+    """Return whether the streams of two loops are equal, if the loops are `prims` primitive commands apart."""
     equal = plan.loops.tail[old] == plan.loops.tail[new] and plan.loops.residual[old] == plan.loops.residual[new]
     for x in range(6):
         equal = equal and plan.loops.starts[old, x] + prims == plan.loops.starts[new, x]

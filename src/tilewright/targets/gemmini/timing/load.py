@@ -23,11 +23,11 @@ class Loader:
 
 
 class ActiveLoad:
-    """A load in the tracker. `track` derives the fields that are wires from the command and its configuration."""
+    """A load in the tracker. The function `track` computes all fields that are declared as WIRE."""
 
     valid = PLAIN
     entry = saved(RULE.entry, when="valid", among=LD)
-    left = saved(when="valid")  # the number of bytes that have not arrived yet
+    left = saved(when="valid")  # the number of bytes that are not written yet
     address = WIRE  # the DRAM address
     stride = WIRE
     local = WIRE
@@ -36,7 +36,7 @@ class ActiveLoad:
     repeats = WIRE
     block = WIRE
     scaled = WIRE
-    wide = WIRE  # the binary logarithm of an element's size in bytes
+    wide = WIRE  # log2 of the size of a DRAM element in bytes
     in_acc = WIRE
     adds = WIRE
     pixels = WIRE
@@ -71,7 +71,7 @@ def step_loads(m: Array, p: Program, t: int) -> None:
             return
         m[LOADER.state] = MOVE_STATE.waiting_dma
     load = row_offset(m[LOADER.slot])
-    # Address 0 loads zeros. A separate writer generates these zeros, so they may overtake loads from memory.
+    # A load from address 0 writes zeros. The zeros come from a separate writer, so they may overtake earlier loads.
     if m[load + LOADS.address] == 0:
         if m[SHARED.zeros_valid]:
             return
@@ -93,7 +93,7 @@ def step_loads(m: Array, p: Program, t: int) -> None:
 
 
 def track(m: Array, p: Program, load: int, prim: int) -> None:
-    """Set the fields of a load that its command and its configuration determine."""
+    """Set the fields of a load that follow from its command and its configuration."""
     rs1 = p.prims[prim, 1]
     rs2 = p.prims[prim, 2]
     config = configured(p, prim, 1)
@@ -102,7 +102,7 @@ def track(m: Array, p: Program, load: int, prim: int) -> None:
     m[load + LOADS.stride] = configured(p, prim, 2)
     m[load + LOADS.columns] = columns_of(rs2)
     m[load + LOADS.rows] = rows_of(rs2)
-    # With stride 0, the row is read once, and written repeatedly (`repeats`), from the last row to the first row.
+    # With stride 0, the hardware reads one row and writes it to all rows, from the last row to the first (`repeats`).
     m[load + LOADS.repeats] = 0
     if m[load + LOADS.stride] == 0 and rs1 != 0 and rows_of(rs2) > 0:
         m[load + LOADS.rows] = 1
@@ -117,7 +117,7 @@ def track(m: Array, p: Program, load: int, prim: int) -> None:
 
 @part
 def first_free(m: Array, valid: int) -> int:
-    """Return the first free slot of a tracker, assuming that there is a free slot."""
+    """Return the first free slot of a tracker that is not full."""
     slot = 0
     while m[at(valid, slot)]:
         slot += 1
@@ -126,12 +126,12 @@ def first_free(m: Array, valid: int) -> int:
 
 @part
 def lg_bytes(rs2: int, config: int) -> int:
-    """Return log2 of an element's bytes in DRAM: of int32 for the accumulator unless `shrunk`, else of int8."""
+    """Return log2 of the size of a load's DRAM element: 4 bytes for the accumulator (unless `shrunk`), else 1 byte."""
     return 2 if is_acc(rs2) and not config >> 2 & 1 else 0
 
 
 def step_reader(m: Array, t: int) -> None:
-    """Run the reader. Translation of a request takes two cycles. A request that the bus refuses is translated again."""
+    """Run the reader. It translates a request in two cycles, and again if the bus refuses the request."""
     # A retry has priority over a new request for the first stage (DMA.scala: tlb_arb).
     again = False
     item = m[READER.x_item]
@@ -169,8 +169,8 @@ def request_packet(m: Array) -> None:
     load = row_offset(m[READER.slot])
     left = (m[load + LOADS.columns] << m[load + LOADS.wide]) - m[READER.asked]
     size, useful = packet(m, m[READER.address], left)
-    # The choice between free transactions does not influence time. The hardware takes the lowest free transaction. The
-    # model takes transactions in turn, so that snapshots can number them relative to the newest transaction.
+    # The hardware takes the lowest free transaction. The choice does not influence time, so the model takes
+    # transactions in turn, which lets snapshots number them relative to the newest transaction.
     i = m[READER.next]
     while m[at(TRANSACTIONS.taken, i)]:
         i = i + 1 if i + 1 < m[SHARED.max_reads] else 0

@@ -24,7 +24,7 @@ REPEATED = 4
 
 
 class Merger:
-    """The current request: the fields `slot` to `row` of its transaction, and the numbers of bytes read and sent so far."""
+    """The current request: the fields `slot` to `row` of its transaction, and the bytes that were read and sent."""
 
     valid = PLAIN
     slot = PLAIN

@@ -1,8 +1,8 @@
-"""The program that the machine runs, and the configuration of each command.
+"""The program that the machine runs, and the configuration that applies to each command.
 
-The hardware stores configurations in registers. Each queue issues its commands in order, so program order alone
-determines the configuration of a command. The model finds all configurations once, before the run, and snapshots need
-not save configuration registers.
+The hardware stores configurations in registers. Each queue issues its commands in order, so program order determines
+the configuration of each command. The model finds all configurations before the run, so it needs no configuration
+registers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tilewright.targets.gemmini.isa.work import EX, LD, NONE, SCALE_ONE
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing.state import SHARED
 
-#: The functs of commands as plain numbers, because compiled loops do not support IntEnum.
+#: The functs as plain numbers: compiled loops do not support IntEnum.
 CONFIG, MVIN2, PRELOAD, MVIN3 = (int(funct) for funct in (Funct.CONFIG, Funct.MVIN2, Funct.PRELOAD, Funct.MVIN3))
 COMPUTE_FLIP = int(Funct.COMPUTE_PRELOADED)
 COMPUTE_STAY = int(Funct.COMPUTE_ACCUMULATED)
 CONFIG_NORM = int(ConfigUnit.NORM)
-#: The number of load states that a configuration can select. Loads use three of these states.
+#: A config_ld can select four load states, of which the three mvins use one each.
 LOAD_STATES = 4
 
 
@@ -34,7 +34,7 @@ class Program(NamedTuple):
     unroller: Array  # int64 [m]
     queue: Array  # int64 [m]: the queue of the reservation station
     config: Array  # int64 [m]: the configuration that applies to a command, or NONE
-    whole: Array  # int64 [m]: for execute commands, the last configuration that set more than strides, or NONE
+    whole: Array  # int64 [m]: the last config_ex that set more than strides, or NONE
     times: Array  # int64 [m, 3]: the cycles in which a command is accepted, issued and done
     order: Array  # int64 [m]
 
@@ -50,7 +50,7 @@ def record(expansion: Expansion) -> Program:
 
 
 def find_configurations(m: Array, p: Program) -> None:
-    """Set the configuration of each command. The load queue has one per load state; other queues have one."""
+    """Set the configuration of each command. Each load state has a configuration, and so has each other queue."""
     for holder in range(LOAD_STATES + 3):
         m[SHARED.holders + holder] = NONE
     whole = NONE
@@ -75,5 +75,5 @@ def find_configurations(m: Array, p: Program) -> None:
 
 @part
 def configured(p: Program, prim: int, word: int) -> int:
-    """Return a word of the configuration that applies to a command, or 0 if there is no configuration."""
+    """Return a word of the configuration that applies to a command; 0 without a configuration."""
     return p.prims[p.config[prim], word] if p.config[prim] >= 0 else 0

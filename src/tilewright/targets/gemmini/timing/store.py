@@ -25,11 +25,11 @@ from tilewright.targets.gemmini.timing.state import MOVE_STATE, SHARED, TO_ARRAY
 
 
 class Storer:
-    """The store controller. P: the current pixel of a pooled store. W: the position in the pixel's window."""
+    """The store controller. `p_..` is the current result pixel of a pooled store, `w_..` the position in its window."""
 
     state = PLAIN
     slot = PLAIN
-    next = POINTER  # in the table of rows
+    next = POINTER  # the next index into OUTGOING
     row = PLAIN
     block = PLAIN
     p_row = PLAIN
@@ -39,7 +39,7 @@ class Storer:
 
 
 class ActiveStore:
-    """A store in its tracker."""
+    """A store in the tracker of stores."""
 
     valid = PLAIN
     entry = saved(RULE.entry, when="valid", among=ST)
@@ -49,7 +49,7 @@ class ActiveStore:
 class OutgoingRow:
     """A row on its way to the writer: the source memory and row, the number of bytes, and the command."""
 
-    kind = PLAIN  # ABSENT: the row is not read, and the writer gets zeros
+    kind = PLAIN  # ABSENT: no row is read, and the writer gets zeros
     row = saved(RULE.outgoing_row, when="kind", of="kind")
     bytes = PLAIN
     block = PLAIN
@@ -66,8 +66,8 @@ OUTGOING = table(OutgoingRow, "outgoing")
 
 def step_stores(m: Array, p: Program, t: int) -> None:
     """Run the store controller: a configuration takes one cycle, a store one cycle per row or window pixel."""
-    # A command leaves its queue in the cycle of its last row. A command with a single row leaves one cycle later,
-    # because the row counter is then 0, as at the start of a command.
+    # A command leaves its queue in the cycle of its last row. A command with a single row leaves one cycle later: its
+    # last row is row 0, which the controller treats as the start of a command.
     item = peek(m, Q.stores, 0)
     prim = item >> 6
     rs1 = p.prims[prim, 1]
@@ -93,8 +93,8 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         slot = row_offset(m[STORER.slot])
         m[slot + STORES.valid] = 1
         m[slot + STORES.entry] = item & 63
-        # A store is complete when its last row has been read on chip, before its bytes are in DRAM [R: gemmini_timing
-        # rule 8]. The tracker therefore counts rows, or pixels of windows.
+        # The tracker counts rows that were read on chip (with pooling: window pixels). So a store completes before its
+        # bytes are in DRAM [R: gemmini_timing rule 8].
         m[slot + STORES.left] = rows * blocks
         if pooling:
             window = config >> 6 & 3
@@ -122,12 +122,10 @@ def step_stores(m: Array, p: Program, t: int) -> None:
 
 @part
 def store_stride(p: Program, prim: int) -> int:
-    """Return the distance between rows of a store in DRAM, in bytes."""
     return configured(p, prim, 2) & 0xFFFFFFFF
 
 
 def set_row(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
-    """Set the source of a row, and the number of bytes that the writer gets."""
     acc = is_acc(rs2)
     m[w + OUTGOING.kind] = IN_ACC if acc else IN_SPAD
     m[w + OUTGOING.row] = rs2 + row & (m[SHARED.acc] if acc else m[SHARED.spad])
@@ -138,7 +136,7 @@ def set_row(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
 
 def plain_row(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
     """Request one row of a block. Return whether this is the last row of the store."""
-    # The blocks of a row follow each other, so that the writer can send all of them in one request.
+    # The order is all blocks of a row, then the next row, so that the writer can send a whole row in one request.
     row = m[STORER.row]
     block = m[STORER.block]
     ends = block == blocks_of(m, rs2) - 1
@@ -157,7 +155,7 @@ def plain_row(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
 
 def pooled_pixel(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int) -> bool:
     """Request one pixel of a pooling window. Return whether this is the last pixel of the store."""
-    # A pixel outside of the image is not read: the writer uses zeros. The writer computes the maximum of the window.
+    # The writer computes the maximum of the window. For a pixel outside of the image, the writer uses zeros.
     size = config >> 6 & 3
     o_columns = config >> 56 & 0xFF
     y = m[STORER.p_row] * (config >> 4 & 3) + m[STORER.w_row] - (config >> 8 & 3)
@@ -168,7 +166,7 @@ def pooled_pixel(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int)
     m[w + OUTGOING.block] = 0
     m[w + OUTGOING.ends] = m[STORER.w_row] == size - 1 and m[STORER.w_column] == size - 1
     m[w + OUTGOING.address] = rs1 + (m[STORER.p_row] * (config >> 24 & 0xFF) + m[STORER.p_column]) * stride
-    # Nested loops, the innermost loop first: a counter advances when the previous counter wraps around.
+    # Four nested loops, the innermost loop first: each counter advances when the counter before it wraps around.
     return (
         count_up(m, STORER.w_column, size)
         and count_up(m, STORER.w_row, size)
@@ -179,16 +177,16 @@ def pooled_pixel(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int)
 
 @part
 def count_up(m: Array, place: int, end: int) -> bool:
-    """Advance a counter. At `end`, the counter wraps around to 0. Return whether the counter wrapped around."""
+    """Advance a counter, which wraps around at `end`. Return whether it wrapped around."""
     m[place] = m[place] + 1 if m[place] + 1 != end else 0
     return m[place] == 0
 
 
 def step_dispatch(m: Array, t: int) -> None:
     """Move rows of stores towards the writer, through the queues dispatch, norm, scale and issue."""
-    # A row is read on its way from `dispatch` to `norm`. Rows of the accumulator then pass through the place of the
-    # normaliser (not built: rows are unchanged) and the scale unit. Other rows skip both units, but keep their position
-    # in the order.
+    # A row is read when it moves from `dispatch` to `norm`. An accumulator row then passes through the normaliser's
+    # stage (the measured builds have no normaliser, so the row stays unchanged) and the scale unit. Other rows skip
+    # both units, but never overtake.
     if count(m, Q.scale) and ready(m, Q.issue, t):
         if m[at(OUTGOING.kind, peek(m, Q.scale, 0))] != IN_ACC:
             push(m, Q.issue, pop(m, Q.scale, t))
@@ -217,10 +215,9 @@ def step_dispatch(m: Array, t: int) -> None:
 
 def dispatch(m: Array, t: int) -> None:
     """Read a row for the writer, if its bank is free."""
-    # A scratchpad bank has one port. Writes have priority, then reads for the array, then reads for the writer
-    # (Scratchpad.scala: bank_ios). A bank cannot be read while its previous row waits for the pipe. An accumulator row
-    # cannot be read during a write of the row. An accumulator bank cannot be read during an addition, which uses both
-    # ports of the bank (AccumulatorMem.scala).
+    # A scratchpad bank has one port, which serves writes first, then the array, then the writer (Scratchpad.scala:
+    # bank_ios). A row that waits for the pipe blocks its bank. In the accumulator, a write blocks reads of its row, and
+    # an addition blocks reads of its bank, because it uses both ports of the bank (AccumulatorMem.scala).
     w = row_offset(peek(m, Q.dispatch, 0))
     row = m[w + OUTGOING.row]
     if m[w + OUTGOING.kind] == IN_SPAD:

@@ -1,13 +1,13 @@
 """The front end of the machine: from the host to the reservation station, with the two loop unrollers.
 
 Commands pass through four queues of two entries: RAW, the queue of the convolution unroller, the queue of the matrix
-unroller, and OUT. The reservation station takes commands from OUT. An unroller consumes the commands of its loops.
-While an unroller has a loop, it sends the loop's primitive commands, and other commands wait in its queue. Source:
-Controller.scala, LoopMatmul.scala and LoopConv.scala (ucb-bar/gemmini at 8c3f992).
+unroller, and OUT, from which the reservation station takes commands. An unroller removes the commands that configure
+its loops. While an unroller executes a loop, it sends the loop's primitive commands, and other commands wait in its
+queue. Sources: Controller.scala, LoopMatmul.scala and LoopConv.scala (ucb-bar/gemmini at 8c3f992).
 
-In each cycle, the caller reads `offered`, decides whether the station takes the command, and calls `step` once. Most
-cycles change nothing in the front end, because an unroller is faster than the station. FRONT.still is then set, and
-`step` returns immediately until an input changes.
+In each cycle, the caller reads `offered`, decides whether the station takes the command, and calls `step` once. An
+unroller is faster than the station, so most cycles change nothing in the front end. After such a cycle, FRONT.still is
+1, and `step` returns immediately until an input changes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ from tilewright.targets.gemmini.timing.unroll_streams import (
     stream,
 )
 
-#: The effect of a command in the front end: the values of `FrontPlan.action`. For each unroller, the value plus 1 is
-#: the effect of the command that starts a loop.
+#: The values of `FrontPlan.action`, the effect of a command in the front end. CONFIGURE_* + 1 starts a loop.
 PASS = 0
 CONFIGURE_MATMUL = 1
 CONFIGURE_CONV = 3
 WAIT = 5
-#: The number of loops in an unroller, and the number of entries of a queue.
+#: The number of loops that fit into an unroller, and the number of entries of a queue.
 SLOTS = 2
 DEPTH = 2
 #: The result of `offered` if there is no command.
@@ -53,7 +52,6 @@ NONE = -(1 << 62)
 
 
 def plan(expansion: Expansion, config: Config) -> FrontPlan:
-    """Return the plan of the front end for an expanded program on this machine."""
     functs = expansion.commands[:, 0].astype(np.int64)
     action = np.zeros(len(functs), np.int64)
     for funct, unroller in UNROLLER.items():
@@ -67,23 +65,20 @@ def plan(expansion: Expansion, config: Config) -> FrontPlan:
 
 @part
 def offered(m: Array) -> int:
-    """Return the command that the reservation station may take in this cycle, or NONE.
-
-    The result is the index x of a primitive command, or -1 - y for a command y that never enters the station.
-    """
+    """Return the item that the reservation station may take in this cycle (see FrontPlan), or NONE."""
     return peek(m, Q.out, 0) if count(m, Q.out) else NONE
 
 
 @part
 def front_is_busy(m: Array) -> bool:
-    """Return whether any command is in the front end. Commands that are still in the host do not count."""
+    """Return whether the front end contains a command or a loop. Commands that the host has not sent do not count."""
     queued = count(m, Q.raw) + count(m, Q.to_conv) + count(m, Q.to_matmul) + count(m, Q.out)
     return bool(queued or loops_of(m, OF_MATMUL) or loops_of(m, OF_CONV))
 
 
 @part
 def note_finished(m: Array, unroller: int, queue: int) -> None:
-    """Record, before `step`, that a command of an unroller (1, 2; 0: the host) is done in this cycle."""
+    """Record that a command of an unroller (1 or 2; 0 is the host) completes in this cycle. Call this before `step`."""
     if unroller:
         m[FRONT.ended + 3 * (unroller - 1) + queue] += 1
         m[FRONT.done] = 1
@@ -91,14 +86,15 @@ def note_finished(m: Array, unroller: int, queue: int) -> None:
 
 @part
 def step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, idle: bool) -> bool:
-    """Advance by one cycle, and return whether anything changed. If not, more cycles with equal inputs change nothing.
+    """Advance by one cycle, and return whether anything changed.
 
-    `taken`: the command of `offered` leaves. `idle`: the rest of the machine is idle; a fence of the host ends when the
-    front end is also idle. `accepted` [n] gets the cycle in which the machine accepts each command.
+    With `taken`, the station takes the command of `offered`. With `idle`, the rest of the machine is idle: a fence of
+    the host ends when the front end is also idle. The cycle in which a command is accepted is written to `accepted`,
+    [n].
     """
     if m[FRONT.still] and not (taken or idle or m[FRONT.done]):
         return False
-    # Use the lengths at the start of the cycle, because hardware queues of two entries decide from registers.
+    # Use the lengths at the start of the cycle, because the `ready` of a hardware queue of two entries is a register.
     moved = taken
     raw = count(m, Q.raw)
     conv = count(m, Q.to_conv)
@@ -135,17 +131,16 @@ def step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, id
 
 @part
 def loops_of(m: Array, u: int) -> int:
-    """Return the number of loops in an unroller."""
     return m[at(SLOT.configured, 2 * u)] + m[at(SLOT.configured, 2 * u + 1)]
 
 
 @part
 def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
-    """Advance an unroller and its queue by one cycle. `room`: the next queue has a free entry."""
+    """Advance an unroller and its queue by one cycle. With `room`, the next queue has a free entry."""
     configured = loops_of(m, u)
     head = m[FRONT.head + u]
     moved = False
-    # A new loop uses the slot of the older loop if this slot is free, else the other slot.
+    # A new loop uses slot `head` (of the older loop) if it is free, else the other slot.
     target = 1 - head if m[at(SLOT.configured, 2 * u + head)] else head
     if configured:
         idle = idle_streams(m, u)
@@ -165,10 +160,12 @@ def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
 
 @part
 def _take_command(m: Array, plan: FrontPlan, u: int, room: bool, configured: int, target: int) -> bool:
-    """Take a command from an unroller's queue, unless the command must wait. Return whether a command was taken."""
-    # A command for this unroller waits while both slots are in use. Other commands move to the next queue if there is
-    # `room` and the unroller has no loop, so program order is kept. `configured`: the number of loops at the start of
-    # the cycle. `target`: the slot for a new loop.
+    """Take a command from an unroller's queue, unless the command must wait. Return whether a command was taken.
+
+    `configured` is the number of loops at the start of the cycle, and `target` is the slot for a new loop.
+    """
+    # A command for this unroller waits while both slots are in use. Any other command waits until the unroller has no
+    # loop, which keeps program order, and until the next queue has `room`.
     queue, first = (Q.to_conv, CONFIGURE_CONV) if u == OF_CONV else (Q.to_matmul, CONFIGURE_MATMUL)
     if count(m, queue) == 0:
         return False

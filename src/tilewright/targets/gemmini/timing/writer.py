@@ -16,9 +16,9 @@ LAST_SCALE = 1 << 7  # the last of the eight stages of the scale pipeline
 
 def step_writer(m: Array, t: int) -> None:
     """Run the writer: send the requests of the current row beat by beat, then take the next row."""
-    # A beat leaves only while a transaction is free. This applies even to the second beat of a write that already has
-    # its transaction (DMA.scala: untranslated_a.valid needs !xactBusy.andR). If only one write may be in flight, a
-    # write of several beats never ends. A transaction that ends in this cycle is free in the next cycle.
+    # A beat leaves only if a transaction is free. This condition holds even for the later beats of a write, which
+    # already has a transaction (DMA.scala: untranslated_a.valid needs !xactBusy.andR). So if only one write may be in
+    # flight, a write of several beats never ends. A transaction that ends in this cycle is free from the next cycle on.
     if (
         step_translation(m, t)
         and m[WRITER.state]
@@ -28,8 +28,8 @@ def step_writer(m: Array, t: int) -> None:
     go = False
     if count(m, Q.issue) and m[WRITER.state] == IDLE:
         w = row_offset(peek(m, Q.issue, 0))
-        # The row must have arrived. A row of the accumulator arrives at the end of the scale pipeline; a row of the
-        # scratchpad arrives at the end of its bank's pipe. A window pixel outside of the image is not read.
+        # An accumulator row must have reached the end of the scale pipeline. A scratchpad row must have reached the end
+        # of its bank's pipe. An absent row (a window pixel outside of the image) is not read.
         if m[w + OUTGOING.kind] == IN_ACC:
             go = m[SHARED.pipe] & LAST_SCALE != 0
             if go:
@@ -42,7 +42,7 @@ def step_writer(m: Array, t: int) -> None:
             go = True
         if go:
             take(m, Q.issue)
-            # The writer collects rows that do not end a request, such as window pixels before the last pixel.
+            # A row that does not end a request, such as a window pixel before the last, stays in the writer.
             m[WRITER.state] = NEW_REQUEST if m[w + OUTGOING.ends] else IDLE
             m[WRITER.address] = m[w + OUTGOING.address]
             m[WRITER.bytes] = m[w + OUTGOING.block] * m[SHARED.dim] + m[w + OUTGOING.bytes]
@@ -58,8 +58,8 @@ def step_writer(m: Array, t: int) -> None:
 
 def step_translation(m: Array, t: int) -> bool:
     """Move requests through the two stages of translation. Return whether the first stage accepts a new request."""
-    # A request without a translation returns to the first stage. This displaces the first stage's request to a shadow
-    # register, from which that request returns next (DMA.scala: retry_a, shadow_retry_a).
+    # A request without a translation goes back to the first stage. The request of the first stage then moves to a
+    # shadow register, and from there back to the first stage (DMA.scala: retry_a, shadow_retry_a).
     free = m[WRITER.x_valid] == 0
     retry = False
     if m[WRITER.x_valid]:
