@@ -1,11 +1,12 @@
 """The compiler of networks: a launch for each matrix product, convolution, addition and copy.
 
-`layers.py` lists the forms in which the machine can compute a node, or the reason why the host computes the node. A
-form is a class with tilings: `products.py` and `convolutions.py` use hardware loops, `streams/` explicit commands,
-`copies.py` loads and stores alone. `fastest` times the tilings of each form with the exact clock (timing/), and keeps
-the best one. `requantise.py` describes how results leave the accumulator. For symmetric codes with one scale for all
-weights, the machine's stores scale, clip and pool. For other codes, the machine stores the sums of matrix products, and
-the host requantises the sums.
+`layers.py` lists the forms in which the machine can compute a node, or gives the reason why the host computes it. A
+form is a class with several tilings. The forms of `products.py` and `convolutions.py` use hardware loops, `streams/`
+uses explicit commands, and `copies.py` uses only loads and stores. `fastest` simulates the tilings of each form with
+the exact clock (timing/) and keeps the fastest tiling.
+
+`requantise.py` describes how results leave the accumulator. If codes are symmetric and all weights have one scale, the
+stores scale, clip and pool. Otherwise, the machine stores int32 sums of matrix products, and the host requantises them.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from tilewright.targets.gemmini.isa.fields import raw
 from tilewright.targets.gemmini.isa.macros import Commands
 from tilewright.targets.gemmini.passes import Passes
 
-#: The largest number of layers whose cycles are cached. Networks repeat layers of the same shape.
+#: The cycles of this number of tiled layers are cached, because networks repeat layers of the same shape.
 MAX_CACHED = 4096
-#: The number of the fastest streams for which other orders of the same tiles are also timed.
+#: For this number of streams, the fastest ones, other orders of the commands are also simulated.
 FINALISTS = 2
-#: The search ends when a tiling exceeds its lower bound of cycles by at most this fraction.
+#: The search ends at a tiling whose cycles exceed their lower bound by at most this fraction.
 CLOSE_ENOUGH = 0.015
 
 
 class TiledLayer(Hashable, Protocol):
     """A layer in tiles.
 
-    `has_borders`: the hardware generates the zeros around an image. The writes of these zeros may race with other
+    With `has_borders`, the hardware generates zeros around the image, and the writes of zeros may race with other
     loads.
     """
 
@@ -58,7 +59,7 @@ class TiledLayer(Hashable, Protocol):
 
 
 class TimedLayer(NamedTuple):
-    """A tiled layer with its number of cycles. No order of its commands can take fewer cycles than the lower bound."""
+    """A tiled layer, its number of cycles, and a lower bound of the cycles for every order of its commands."""
 
     cycles: int
     bound: int
@@ -66,21 +67,21 @@ class TimedLayer(NamedTuple):
 
     @property
     def close(self) -> bool:
-        """Whether the cycles are close enough to the lower bound to end the search for tilings."""
+        """Whether the search for tilings can end, because the cycles are close to the lower bound."""
         return self.cycles <= self.bound * (1 + CLOSE_ENOUGH)
 
 
 def fastest(form: TiledLayer, config: Config, places: Sequence[int]) -> TimedLayer | None:
-    """Return the tiling with the fewest cycles, or the first one that is close to its bound.
+    """Return the tiling with the fewest cycles, or the first tiling whose cycles are close to their bound.
 
-    `places`: DRAM addresses of inputs, weights, offsets and results. Returns None if no tiling fits the memories
-    without a race.
+    `places` are the DRAM addresses of inputs, weights, offsets and results. Returns None if every tiling is too large
+    for the memories or has a race.
     """
     timed = list[TimedLayer]()
     if not _search(timed, form.tilings(config), config, places):
         best = [candidate.tiled for candidate in timed[:FINALISTS] if isinstance(candidate.tiled, Stream)]
         _search(timed, chain.from_iterable(tiled.variants() for tiled in best), config, places)
-    # The race check of a tiling takes as long as its simulation, so only the fastest tilings are checked.
+    # A race check takes as long as a simulation, so check the tilings in the order of their cycles, up to a clean one.
     for candidate in timed:
         if not candidate.tiled.has_borders or is_clean(candidate.tiled, config, tuple(places)):
             return candidate
@@ -88,10 +89,7 @@ def fastest(form: TiledLayer, config: Config, places: Sequence[int]) -> TimedLay
 
 
 def _search(timed: list[TimedLayer], tilings: Iterator[TiledLayer], config: Config, places: Sequence[int]) -> bool:
-    """Time tilings and add them to `timed`, the fastest first.
-
-    Stop at the first tiling that is close to its bound. Return whether such a tiling was found.
-    """
+    """Simulate tilings, and add them to `timed`, sorted by cycles. Return whether a tiling ended the search early."""
     close = False
     for tiled in tilings:
         timed.append(TimedLayer(*cycles(tiled, config, tuple(places)), tiled))
@@ -103,26 +101,25 @@ def _search(timed: list[TimedLayer], tilings: Iterator[TiledLayer], config: Conf
 
 @lru_cache(MAX_CACHED)
 def cycles(tiled: TiledLayer, config: Config, places: tuple[int, ...]) -> tuple[int, int]:
-    """Return the cycles of a tiled layer, and a lower bound of the cycles."""
     passes = Passes(tiled.emit(config, *places).array, config)
     return passes.times.cycles, passes.bound
 
 
 @lru_cache(MAX_CACHED)
 def is_clean(tiled: TiledLayer, config: Config, places: tuple[int, ...]) -> bool:
-    """Return whether a tiled layer has no race. The zeros of a border may overtake the data of earlier loads."""
+    """Return whether a tiled layer has no race: zeros of a border may overtake the data of earlier loads."""
     return not Passes(tiled.emit(config, *places).array, config).findings(RunOptions(None, True))
 
 
-#: The DRAM address of a launch's first segment. It is above 0, because a load from address 0 reads zeros.
+#: The DRAM address of a launch's first segment. The address 0 is reserved: loads from address 0 give zeros.
 BASE = 0x1000
 ALIGN = 64
-#: The kinds of a launch's segments after its inputs, in their order in DRAM: weights, offsets, results.
+#: The kinds of a launch's segments of weights, offsets and results. In DRAM, they follow the inputs in this order.
 KINDS = {"w": "const", "d": "const", "y": "output"}
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """Compile a network: one step per node, in order. The step of a convolution may include a max pooling."""
+    """Compile a network to one step per node, in order. The step of a convolution may include a max pooling."""
     steps: list[Launch | HostStep] = []
     pooled: set[str] = set()
     mode = rounding_mode(rounding)
@@ -162,9 +159,9 @@ def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -
 
 
 def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[TimedLayer, LaunchImage] | None:
-    """Return a form of a layer with its fastest tiling, and the launch; None if no tile fits the memories."""
-    # The input's zero point adds the constant sum(w) * zero to each output. The offsets include this constant, so the
-    # array multiplies unmodified codes.
+    """Return the fastest tiling of a form, and its launch. None if no tiling fits the memories."""
+    # The array multiplies codes without subtracting the input's zero point, which adds sum(w) * zero to each output.
+    # The offsets cancel this constant.
     codes = site.constant(1)
     store = form.store
     others = tuple(range(3)) if isinstance(site.node.op, DepthwiseConv2D) else tuple(range(1, codes.ndim))
@@ -185,7 +182,7 @@ def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tup
 
 
 def _moved(site: Site, config: Config, rounding: Rounding) -> Launch | HostStep:
-    """Return the launch of an addition, concatenation or conversion of codes, or the step of the node on the host."""
+    """Return a launch that adds, concatenates or converts codes, or the step by which the host computes the node."""
     form = addition(site, rounding, config) if isinstance(site.node.op, Add) else copy(site, rounding, config)
     if isinstance(form, str):
         return HostStep(site.node.name, form)
@@ -201,6 +198,6 @@ def _moved(site: Site, config: Config, rounding: Rounding) -> Launch | HostStep:
 
 
 def _placed(sizes: Mapping[str, int]) -> tuple[DramSegment, ...]:
-    """Return DRAM segments in the order of `sizes`, which maps the name of a segment to its bytes."""
+    """Return DRAM segments in the order of `sizes`, which maps a segment's name to its size in bytes."""
     parts = [(name, KINDS.get(name, "input"), size) for name, size in sizes.items()]
     return in_a_row(*parts, base=BASE, align=ALIGN)

@@ -1,8 +1,8 @@
 """Convolutions by LOOP_CONV_WS: one hardware loop for each tile. The store may apply max pooling.
 
-A tile is a rectangle of the (pooled) result with some of the output channels and some of the input channels. Its
-results take at most half of the accumulator, and its input and weights at most half of the scratchpad. The next tile is
-loaded into the free halves meanwhile.
+A tile is a rectangle of the (pooled) result, for a range of output channels and a range of input channels. Its results
+fit half of the accumulator, and its input and weights fit half of the scratchpad. So the machine can compute one tile
+while it loads the next tile into the other halves.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
 Frame = tuple[int, int, int, int]
 #: No pooling.
 NO_POOL = Window()
-#: The largest values that the loop's registers hold: for sizes and channels, for strides, and for dilations. Then the
-#: largest number of results of a pooled tile along an axis.
+#: The largest values of the loop's registers: of sizes and channels, of strides, of dilations, and of the number of
+#: results of a pooled tile along an axis.
 MOST = (1 << 16) - 1
 MOST_STRIDE = (1 << 8) - 1
 MOST_DILATION = (1 << 10) - 1
@@ -34,7 +34,7 @@ MOST_POOLED = (1 << 8) - 1
 
 
 class Span(NamedTuple):
-    """The positions of a tile along one axis: the first position, their number, and the padding on both sides."""
+    """The positions of a tile along one axis: first position, number of positions, padding before and after them."""
 
     first: int
     size: int
@@ -46,10 +46,10 @@ class Span(NamedTuple):
 class Convolution:
     """A convolution of an input (images, rows, columns, channels), and its tiles.
 
-    `channels`: the number of channels of the input, and of the result. `group`: the same numbers for one group of a
-    grouped convolution. `out`: rows and columns of the result before pooling. `pooled`: rows and columns after pooling.
-    `tile`: rows and columns of the pooled result, output channels and input channels. `pixels`: the number of kernel
-    columns that one row of the array processes at once.
+    `channels` has the numbers of input channels and output channels, and `group` has these numbers for one group. `out`
+    has the rows and columns of the result before pooling, and `pooled` after pooling. `tile` has the rows and columns
+    of a tile of the pooled result, its output channels and its input channels. One row of A contains `pixels` kernel
+    columns.
     """
 
     images: int
@@ -70,7 +70,7 @@ class Convolution:
 
     @property
     def extras(self) -> str:
-        """The part of the plan's text about packing, pooling, and the store of results."""
+        """Text for the plan about packing, pooling, and the store of results."""
         packed = f", {self.pixels} kernel columns at once" if self.pixels > 1 else ""
         pool = f", max pool {self.pool.kernel[0]}x{self.pool.kernel[1]}" if self.pool != NO_POOL else ""
         return f"{packed}{pool}, {self.store}"
@@ -78,23 +78,24 @@ class Convolution:
     @property
     def has_borders(self) -> bool:
         """Whether the hardware generates zeros for the border of an image."""
-        # A layer without padding may also need zeros: the hardware counts stride - 1 positions too many for the last
-        # result.
+        # Even a layer without padding may need zeros, because the hardware loads stride - 1 positions beyond the last
+        # window.
         ends = zip(self.covered, self.window.padding[::2], self.size, strict=True)
         return any(self.window.padding) or any(count - before > size for count, before, size in ends)
 
     @property
     def covered(self) -> tuple[int, int]:
-        """The number of rows and of columns of the input that the hardware loads, including the border."""
+        """The number of rows and of columns that the hardware loads, including the border."""
         return self._read(0, self.out[0]), self._read(1, self.out[1])
 
     def _read(self, axis: int, count: int) -> int:
-        """Return the positions of the input that the hardware loads along an axis for `count` results."""
+        """Return the number of input positions that the hardware loads along an axis for `count` results."""
         return count * self.window.stride[axis] + self.window.extent[axis] - 1
 
     def framed(self) -> tuple[Convolution, Frame]:
-        """Return the same convolution for an input whose border lies in DRAM, and the size of this border."""
-        # The hardware then generates no zeros that could overtake other loads, and kernel columns can be packed.
+        """Return the same convolution for an input whose border is stored in DRAM, and the size of this border."""
+        # With such an input, the hardware generates no zeros that could overtake loads, and kernel columns can be
+        # packed.
         before = self.window.padding[::2]
         after = [
             max(count - first - size, 0) for count, first, size in zip(self.covered, before, self.size, strict=True)
@@ -105,12 +106,12 @@ class Convolution:
 
     @property
     def inputs(self) -> int:
-        """Bytes of the input in DRAM."""
+        """The size of the input in DRAM in bytes."""
         return self.images * prod(self.size) * self.channels[0]
 
     @property
     def fits_registers(self) -> bool:
-        """Whether the hardware's registers hold the sizes."""
+        """Whether the sizes fit the hardware's registers."""
         small = self.window.stride[0] <= MOST_STRIDE and self.window.dilation[0] <= MOST_DILATION
         return small and max(*self.size, *self.out, *self.channels) <= MOST
 
@@ -119,11 +120,11 @@ class Convolution:
         return -(-self.channels[0] // self.group[0])
 
     def weights(self, codes: Array, config: Config) -> Array:
-        """Return weights in their DRAM layout: int8 [groups, kernel rows, kernel columns, inputs, outputs] of a group.
+        """Return weights in their DRAM layout, int8 [groups, kernel rows, kernel columns, inputs, outputs per group].
 
-        `codes` have the shape (outputs, kernel rows, kernel columns, inputs of a group), or (1, kernel rows, kernel
-        columns, channels) for a depthwise convolution. Several depthwise channels form one group, whose weights are 0
-        outside the diagonal.
+        `codes` have the shape (outputs, kernel rows, kernel columns, inputs per group). A depthwise convolution has
+        codes of the shape (1, kernel rows, kernel columns, channels): several of its channels form a group, whose
+        weights are 0 outside the diagonal.
         """
         inputs, outputs = self.group
         if codes.shape[0] == self.channels[1]:
@@ -136,14 +137,14 @@ class Convolution:
 
     def tilings(self, config: Config) -> Iterator[Convolution]:
         """Yield tilings of several shapes. Each tile is as large as the memories allow."""
-        # Kernel columns are packed only without a border: the zeros of a border would overtake repeated pixels.
+        # Kernel columns are not packed if there is a border, because the border's zeros would overtake repeated pixels.
         dim = config.dim
         inputs, outputs = self.group
         packed = inputs <= dim // 2 and self.window.dilation == (1, 1) and not any(self.window.padding)
         packings = {1, min(self.window.kernel[1], dim // inputs) if packed else 1}
         blocks = -(-outputs // dim)
         for pixels, share in product(sorted(packings), sorted({1, 2, 4, blocks} & {*range(1, blocks + 1)})):
-            # All input channels at once are best: with fewer channels, several loops load and store a tile's sums.
+            # Prefer tiles with all input channels. With fewer channels, several loops must add to a tile's sums.
             depth = inputs
             while depth:
                 tiling = self._largest(config, min(outputs, share * dim), depth, pixels)
@@ -153,7 +154,7 @@ class Convolution:
                 depth = (depth - 1) // dim * dim
 
     def _largest(self, config: Config, outputs: int, inputs: int, pixels: int) -> Convolution | None:
-        """Return the largest tile with these channels, or None. Tiles of whole rows are tried first."""
+        """Return the largest tile with these channels, or None. Try tiles of whole rows first."""
         columns = self.pooled[1]
         while columns:
             for rows in range(self.pooled[0], 0, -1):
@@ -165,7 +166,7 @@ class Convolution:
         return None
 
     def fits(self, config: Config) -> bool:
-        """Return whether a tile in the middle of the image, where tiles are largest, fits half of each memory."""
+        """Return whether the largest tile, one in the middle of the image, fits half of each memory."""
         rows, columns, outputs, inputs = self.tile
         kernel = self.window.kernel
         channels = (-(-outputs // config.dim), -(-inputs // config.dim))
@@ -187,7 +188,7 @@ class Convolution:
         return self.window == Window((1, 1), (2, 2)) and not (self.size[0] | self.size[1]) & 1
 
     def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
-        """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
+        """Return the commands. `x`, `w`, `d` and `y` are the DRAM addresses of inputs, weights, offsets and results."""
         out = Commands(config)
         depths, outputs = self.group
         stride = 1 if self.downsampled else self.window.stride[0]
@@ -227,7 +228,7 @@ class Convolution:
         }
 
     def _tile(self, corner: tuple[int, int, int, int, int, int], x: int, w: int, d: int, y: int) -> dict[str, int]:
-        """Return the registers of a tile. `corner`: image, group, row, column, first output and input channel."""
+        """Return the registers of a tile. `corner` is (image, group, row, column, output channel, input channel)."""
         image, group, row, column, output, depth = corner
         inputs, outputs = self.channels
         depths, results = self.group
@@ -251,20 +252,20 @@ class Convolution:
         }
 
     def results(self, axis: int, first: int, count: int) -> Span:
-        """Return the unpooled results that `count` pooled results, starting at `first`, need along an axis."""
+        """Return the span of results before pooling that `count` pooled results from `first` on need along an axis."""
         size = self.pool.kernel[axis]
         step = self.pool.stride[axis]
         padding = self.pool.padding[2 * axis]
         return _inside(first * step - padding, (count - 1) * step + size, self.out[axis])
 
     def _spans(self, axis: int, first: int, count: int) -> tuple[Span, Span]:
-        """Return the unpooled results and the inputs that `count` pooled results from `first` on need along an axis."""
+        """Return two spans that `count` pooled results need along an axis: results before pooling, and inputs."""
         out = self.results(axis, first, count)
         begin = out.first * self.window.stride[axis] - self.window.padding[2 * axis]
         return out, _inside(begin, self._read(axis, out.size), self.size[axis])
 
 
 def _inside(first: int, count: int, extent: int) -> Span:
-    """Return positions from `first` on, cut to 0..extent. `before` and `after` count the positions cut off."""
+    """Cut `count` positions from `first` on to 0..extent. The positions that are cut off count as padding."""
     before, after = max(0, -first), max(0, first + count - extent)
     return Span(first + before, count - before - after, before, after)

@@ -1,4 +1,4 @@
-"""Concatenations of codes, and conversions to another scale: loads to the scratchpad and stores, without the array."""
+"""Concatenation of codes, and conversion of codes to another scale, by loads and stores without the array."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ AHEAD = 2
 
 @dataclass(frozen=True)
 class Copy:
-    """Matrices of codes, copied side by side: `rows` rows and `widths` columns each. Loads multiply codes by `scale`.
+    """A copy of matrices of codes into one matrix, side by side. Loads multiply codes by `scale`.
 
-    `wide`: a store has the same number of columns as a load. Otherwise a store has one block of columns, which is
-    faster, but needs more responses of the bus.
+    Each matrix has `rows` rows, and `widths` has their columns. With `wide`, a store has as many columns as a load;
+    without, a store has one block of columns, which is faster but needs more responses of the bus.
     """
 
     rows: int
@@ -37,24 +37,23 @@ class Copy:
         how = f"converts, scale {self.scale:.6g}," if self.scale != 1 else "copies"
         return f"{how} {self.rows} x {' + '.join(map(str, self.widths))} codes through the scratchpad"
 
-    #: Whether the hardware generates zeros.
+    #: The hardware generates no zeros (see TiledLayer).
     has_borders = False
 
     def tilings(self, config: Config) -> Iterator[Copy]:
-        """Yield the two widths of stores."""
+        """Yield the copy with narrow stores, and with wide stores if they differ."""
         yield self
         if max(self.widths) > config.dim and config.spad_blocks > 1:
             yield replace(self, wide=True)
 
     def emit(self, config: Config, *places: int) -> Commands:
-        """Return the commands. `places`: DRAM addresses of the inputs and of the result."""
+        """Return the commands. `places` are the DRAM addresses of the inputs and of the result."""
         out = Commands(config)
         dim = config.dim
         whole = sum(self.widths)
         *inputs, y = places
         out.gemmini_config_st(whole)
-        # Loads alternate between the halves of the scratchpad, so that a store does not read a bank while a load writes
-        # it.
+        # Loads alternate between the halves of the scratchpad, so that loads and stores use different banks.
         half = config.half if config.half >= dim else 0
         most = max(min(config.spad_blocks, half // dim), 1) * dim
         slots = max(half // most, 1)
@@ -68,7 +67,7 @@ class Copy:
                 turn = turn + 1
                 out.gemmini_extended_mvin(x + block.first * width + cut.first, spad(place), cut.size, block.size)
                 waiting.append((column + block.first * whole + cut.first, place, cut.size, block.size))
-                # A store waits for its load. Later loads are placed before the store to keep the DMA reader busy.
+                # A store waits for its load, so place AHEAD further loads before the store to keep the DMA reader busy.
                 if len(waiting) > AHEAD:
                     self._store(out, *waiting.pop(0))
         for block_move in waiting:
@@ -83,7 +82,7 @@ class Copy:
 
 
 def copy(site: Site, rounding: Rounding, config: Config) -> Copy | str:
-    """Return a Concat or a Quantize as a copy by the machine, or the reason why the host computes the node."""
+    """Return the copy that computes a Concat or a Quantize, or the reason why the host computes the node."""
     op = site.node.op
     out = site.output
     tensors = [site.input(index) for index in range(len(site.inputs))]
@@ -97,7 +96,7 @@ def copy(site: Site, rounding: Rounding, config: Config) -> Copy | str:
     assert isinstance(op, Quantize)
     scale = np.float32(tensors[0].scale / out.scale)
     codes = np.arange(-128, 128).astype(np.int8)
-    # Compare all 256 codes: the machine multiplies in float32, but the rounding mode may use another arithmetic.
+    # The machine multiplies in float32, but the rounding mode may use another arithmetic: compare all 256 codes.
     machine = np.clip(np.rint(codes.astype(np.float32) * scale), -128, 127)
     if not np.array_equal(op.evaluate(site, [codes], rounding)[0], machine):
         return "the new codes are not those of one float32 factor, rounded half to even"

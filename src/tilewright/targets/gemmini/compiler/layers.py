@@ -17,7 +17,7 @@ from tilewright.targets.gemmini.compiler.streams import Stream
 from tilewright.targets.gemmini.config import Config
 
 Layer = Product | Convolution | Stream
-#: A layer, and the border of the layer's input in DRAM.
+#: A layer, and the size of its input's border in DRAM.
 Form = tuple[Layer, Frame]
 NO_FRAME = 0, 0, 0, 0
 #: The widest border of an input in DRAM.
@@ -31,7 +31,7 @@ TAKES = Takes(stores=False, groups=True, batch=True)
 def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) -> tuple[Form, ...] | str:
     """Return the forms in which the machine can compute a node, or the reason why the node runs on the host.
 
-    The form that is probably the fastest comes first. `pool`: a max pooling of the result, as part of the same launch.
+    The form that is probably the fastest comes first. `pool` is a max pooling of the result in the same launch.
     """
     op = site.node.op
     if not isinstance(op, LINEAR):
@@ -43,7 +43,7 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
     w = site.input(1)
     store_or_sums = SUMS if isinstance(store, str) else store
     product_forms: list[Form] = []
-    # A 1x1 convolution is a matrix product of pixels. A layer with one row of inputs is a convolution of one row.
+    # A 1x1 convolution is a matrix product of pixels. A matrix product is also a convolution of a one-row image.
     pointwise = isinstance(op, Conv2D) and op.window == Window() and x.shape[-1] == w.shape[-1] and not pool
     if isinstance(op, FullyConnected) or pointwise:
         depth = w.size // w.shape[0]
@@ -62,11 +62,14 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
 def _convolved(
     convolution: Convolution | str, zero: int, store: RequantisingStore | str, config: Config, streams: bool
 ) -> tuple[list[Form], str]:
-    """Return the forms of a convolution, and the reason if LOOP_CONV_WS is excluded. `zero`: the input's zero point."""
+    """Return the forms of a convolution, and why LOOP_CONV_WS is excluded (if it is).
+
+    `zero` is the input's zero point.
+    """
     if isinstance(convolution, str):
         return [], convolution
     frame = NO_FRAME
-    if any(convolution.window.padding) and zero:  # the hardware pads with code 0
+    if any(convolution.window.padding) and zero:  # the hardware pads with the code 0
         if (framed := _framed(convolution)) is None:
             return [], f"has a border of more than {MOST_FRAME} pixels of the code {zero}"
         convolution, frame = framed
@@ -74,8 +77,8 @@ def _convolved(
     if unlooped := _unlooped(convolution, store):
         return forms, unlooped
     forms.append((convolution, frame))
-    # With a border in DRAM, the input of a convolution can be read in one piece, and kernel columns can be packed. This
-    # is faster if the hardware would load unused positions (strides), or if few channels fill a row of the array.
+    # With a border in DRAM, the input can be loaded in one piece, and kernel columns can be packed. This is faster with
+    # strides (the hardware loads unused positions) and with few channels (they do not fill a row of the array).
     strided = max(convolution.window.stride) > 1
     few = convolution.group[0] <= config.dim // 2
     if convolution.has_borders and (strided or few) and (framed := _framed(convolution)):
@@ -84,17 +87,14 @@ def _convolved(
 
 
 def _framed(convolution: Convolution) -> tuple[Convolution, Frame] | None:
-    """Return the convolution with its border in DRAM, and the border's size; None if the border is too wide."""
+    """Return the convolution with a border in DRAM, and the border's size. None if the border is too wide."""
     framed = convolution.framed()
     return framed if max(framed[1]) <= MOST_FRAME else None
 
 
 def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator[Form]:
-    """Yield a convolution by explicit commands, if each group has whole blocks of inputs.
-
-    `frame` is the border that the input already has in DRAM.
-    """
-    # If there are few channels, several kernel columns share a row of A. The input then needs a border in DRAM.
+    """Yield the form with explicit commands, if it exists. `frame` is the border that the input already has in DRAM."""
+    # Several kernel columns can share a row of A if there are few channels. This needs a border in DRAM.
     inputs = convolution.group[0]
     window = convolution.window
     few = convolution.groups == 1 and inputs <= config.dim // 2 and max(window.dilation) == 1
@@ -140,9 +140,9 @@ def _unlooped(convolution: Convolution, store: RequantisingStore | str) -> str |
 
 
 def pooling(graph: Graph, site: Site, store: RequantisingStore | str) -> Site | None:
-    """Return the max pooling that can be computed with a convolution, None if there is none."""
-    # The pooling must be the only reader of the result, and a pooled store must support its window. A pooled store
-    # treats pixels outside of the image as 0, so a window with padding needs codes of at least 0.
+    """Return the max pooling that the store of a convolution can compute, or None."""
+    # The pooling must be the only reader of the convolution's result. A pooled store treats pixels outside of the image
+    # as 0, so with padding, all codes must be at least 0.
     name = site.output.name
     readers = graph.readers.get(name, ())
     if isinstance(store, str) or name in graph.results or len(readers) != 1:

@@ -1,7 +1,7 @@
 """Matrix products and residual additions by LOOP_WS: one hardware loop for each tile.
 
-A product multiplies rows of inputs by all weights, and adds an offset to each output. The accumulator adds the two
-inputs of an addition, and stores write the sum as codes.
+A product multiplies rows of inputs by all weights, and adds an offset to each output. An addition loads both inputs to
+the accumulator, which adds them, and stores the sum as codes.
 """
 
 from __future__ import annotations
@@ -36,30 +36,31 @@ class Product:
         sizes = f"{self.rows} x {self.depth} x {self.outputs}"
         return f"{sizes}: LOOP_WS of at most {self.i} x {self.k} x {self.j} blocks, {self.store}"
 
-    #: Whether the hardware generates zeros for the border of an image.
+    #: The hardware generates no zeros (see TiledLayer).
     has_borders = False
 
     @property
     def inputs(self) -> int:
-        """Bytes of the input in DRAM."""
+        """The size of the input in DRAM in bytes."""
         return self.rows * self.depth
 
     def weights(self, codes: Array, config: Config) -> Array:
         """Return weights (outputs, depth) in their DRAM layout, int8 [depth + dim, outputs]."""
-        # The hardware loads whole blocks of rows, so a load may read up to one block beyond the last row.
+        # The hardware loads whole blocks of rows, so it may read up to one block beyond the last row.
         rows_beyond = np.zeros((config.dim, self.outputs), np.int8)
         return np.concatenate([codes.reshape(self.outputs, self.depth).T, rows_beyond])
 
     def tilings(self, config: Config) -> Iterator[Product]:
-        """Yield several tilings. Results take at most half of the accumulator, operands half of the scratchpad."""
-        # Loops alternate between the halves, so the loads of the next loop overlap with the current loop.
+        """Yield tilings whose results fit half of the accumulator, and whose operands fit half of the scratchpad."""
+        # Loops alternate between the halves of the memories, so a loop can load its operands while the previous loop
+        # computes.
         dim = config.dim
         blocks = [-(-size // dim) for size in (self.rows, self.outputs, self.depth)]
         results = config.acc_rows // 2 // dim
         operands = config.all_spad_rows // 2 // dim
         if not results or operands < 2:
             return
-        # Square tiles reuse both operands most. Narrow tiles leave room for more depth, so fewer loops are needed.
+        # Square tiles reuse the operands most often. Narrow tiles leave room for more depth, so fewer loops are needed.
         for most in sorted({max(1, int(results**0.5)), max(1, results // 2), results, 1, 2, 4}):
             j = min(blocks[1], most, operands - 1)
             i = min(blocks[0], results // j, operands - j)
@@ -69,7 +70,7 @@ class Product:
             yield replace(self, i=_even(blocks[0], i), j=_even(blocks[1], j), k=_even(blocks[2], operands // (i + j)))
 
     def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
-        """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
+        """Return the commands. `x`, `w`, `d` and `y` are the DRAM addresses of inputs, weights, offsets and results."""
         out = Commands(config)
         dim = config.dim
         size = self.store.nbytes
@@ -79,8 +80,8 @@ class Product:
         self.store.configure(out, self.outputs)
         for row, i, pad_i in cuts(self.rows, self.i, dim):
             for col, j, pad_j in cuts(self.outputs, self.j, dim):
-                # The loops of one tile of results add their sums in the accumulator. The first loop loads the offsets,
-                # and the last loop stores the results. An address of 0 marks an absent matrix.
+                # All loops of a tile of results add to the same sums. The first of them loads the offsets, and the last
+                # stores the results. The address 0 marks an absent matrix.
                 for k0, k, pad_k in cuts(self.depth, self.k, dim):
                     a, b = x + row * self.depth + k0, w + k0 * self.outputs + col
                     bias = d + col * ACC_BYTES if k0 == 0 else 0
@@ -99,7 +100,7 @@ def _even(blocks: int, most: int) -> int:
 
 
 def cuts(size: int, blocks: int, dim: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the tiles along a side: the first element, the number of blocks, and the elements beyond the side's end."""
+    """Yield the tiles along a side: first element, number of blocks, number of elements beyond the side's end."""
     for first in range(0, size, blocks * dim):
         count = min(blocks, -(-(size - first) // dim))
         yield first, count, max(0, first + count * dim - size)
@@ -119,14 +120,14 @@ class Addition:
         return f"LOOP_WS adds {self.rows} x {self.columns} codes in tiles of at most {self.i} x {self.j} blocks"
 
     def read(self, config: Config) -> int:
-        """Return the bytes of the second input that the hardware reads, which are whole blocks of rows."""
+        """Return the number of bytes that the hardware reads of the second input: it reads whole blocks of rows."""
         return -(-self.rows // config.dim) * config.dim * self.columns
 
-    #: Whether the hardware makes zeros.
+    #: The hardware generates no zeros (see TiledLayer).
     has_borders = False
 
     def tilings(self, config: Config) -> Iterator[Addition]:
-        """Yield several tile sizes. The largest tiles take half of the accumulator."""
+        """Yield tilings of several sizes, up to tiles that fill half of the accumulator."""
         blocks = (-(-self.rows // config.dim), -(-self.columns // config.dim))
         most = config.acc_rows // 2 // config.dim
         for size in sorted({max(most // share, 1) for share in (1, 2, 4, 8)}):
@@ -134,7 +135,7 @@ class Addition:
             yield replace(self, i=min(size // j, blocks[0]), j=j)
 
     def emit(self, config: Config, x: int, x2: int, y: int) -> Commands:
-        """Return the commands. `x`, `x2`, `y`: DRAM addresses of the inputs and of the sum."""
+        """Return the commands. `x`, `x2` and `y` are the DRAM addresses of the inputs and of the sum."""
         out = Commands(config)
         width = self.columns
         out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
@@ -151,9 +152,9 @@ class Addition:
 
 
 def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
-    """Return an Add as an addition of the machine, or the reason why the host computes the node."""
-    # onnxruntime adds real numbers and rounds the sum. If all codes have the same scale, the result equals the
-    # saturated sum of the codes.
+    """Return the addition that computes an Add, or the reason why the host computes the node."""
+    # onnxruntime adds real numbers and rounds the sum. If all codes have the same scale, this equals the saturated sum
+    # of the codes.
     op = site.node.op
     out = site.output
     assert isinstance(op, Add)
@@ -170,6 +171,6 @@ def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
         return NO_LOOPS
     if config.acc_rows < 2 * config.dim:
         return "a block of results does not fit half of the accumulator"
-    # Codes can be added in any matrix shape. A row as long as the largest DMA request makes the best use of the bus.
+    # The shape of the matrix does not matter. Rows as long as the largest DMA request make the best use of the bus.
     width = config.dma_bytes if out.size % config.dma_bytes == 0 else out.image[3]
     return Addition(out.size // width, width, RequantisingStore(1.0, op.activation == "relu"))

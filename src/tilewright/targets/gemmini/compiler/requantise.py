@@ -17,14 +17,17 @@ RELU = 1
 
 @dataclass(frozen=True)
 class RequantisingStore:
-    """A store of sums. With a float32 `scale`: scaled, rounded half to even, clipped to int8. With None: int32."""
+    """A store of sums.
+
+    With a float32 `scale`, it scales, rounds half to even and clips to int8, else it stores int32.
+    """
 
     scale: float | None = None
     relu: bool = False
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a result in DRAM."""
+        """The size of a result in DRAM in bytes."""
         return ACC_BYTES if self.scale is None else INPUT_BYTES
 
     def configure(self, out: Commands, outputs: int) -> None:
@@ -34,7 +37,7 @@ class RequantisingStore:
 
     @property
     def activation(self) -> int:
-        """The activation of config_st."""
+        """The value of the field `activation` of config_st."""
         return RELU if self.relu else 0
 
     def __str__(self) -> str:
@@ -49,8 +52,8 @@ SUMS = RequantisingStore()
 
 def requantising_store(site: Site, rounding: Rounding) -> RequantisingStore | str:
     """Return the store that computes the codes of a layer, or the reason why the scale unit cannot compute them."""
-    # The scale unit multiplies by one float32 and rounds half to even. This is the rule `float` of onnxruntime and
-    # XNNPACK for symmetric codes and one scale for all weights.
+    # The scale unit multiplies by one float32 and rounds half to even. onnxruntime and XNNPACK do the same (rule
+    # `float`) if codes are symmetric and all weights have one scale.
     op = site.node.op
     out = site.output
     assert isinstance(op, Linear)

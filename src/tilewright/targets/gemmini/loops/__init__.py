@@ -1,9 +1,9 @@
 """Hardware loops: expand LOOP_WS and LOOP_CONV_WS to the primitive commands that the unrollers issue.
 
 `expand` tracks the registers of both unrollers through a program. `limits.py` rejects register values that the hardware
-cannot run. `matmul.py` and `conv.py` generate the five streams of a loop, and `words.py` encodes the commands in a
-stream. `flight.py` finds races between overlapping loops. The order in which the streams merge depends on time: see
-timing/unroll.py.
+cannot run. `matmul.py` and `conv.py` generate the five streams of a loop, and `words.py` encodes their commands.
+`flight.py` finds races between overlapping loops. timing/unroll.py merges the streams, in an order that depends on
+time.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tilewright.targets.gemmini.loops.words import (
 
 
 class LoopCommands(NamedTuple):
-    """The L loops of a program with n commands. The loops issue some of the program's m primitive commands."""
+    """The L loops of a program with n commands and m primitive commands."""
 
-    run: Array  # int64 [n]: the loop that a command starts, or -1
+    run: Array  # int64 [n]: the index of the loop that a command starts, or -1
     at: Array  # int64 [m, 3]: see words.CommandStream
     idle: Array  # int64 [m]: see words.CommandStream
-    starts: Array  # int64 [L, 6]: the begin of each loop's five streams in `prims`, and their end
-    tail: Array  # int64 [L]: of the execute stream; see words.CommandStream
+    starts: Array  # int64 [L, 6]: for each stream of a loop, its first index in `prims`; then the last end
+    tail: Array  # int64 [L]: see words.CommandStream (of the execute stream)
     residual: Array  # bool [L]: the loop is a residual addition
 
 
@@ -53,15 +53,15 @@ class LoopCommands(NamedTuple):
 class Expansion:
     """The m primitive commands that the reservation station receives for a program of n commands.
 
-    The host's primitive commands and the loops are in program order. The commands of a loop are stored as five streams,
-    one stream after the other. The hardware merges these streams (timing/unroll.py).
+    The host's primitive commands and the loops are in program order. A loop is stored as five streams, one after the
+    other, which the hardware merges (timing/unroll.py).
     """
 
     commands: Array  # uint64 [n, 3]: funct, rs1, rs2
     prims: Array  # uint64 [m, 3]
-    source: Array  # int64 [m]: the command of the program that issues a primitive command
+    source: Array  # int64 [m]: the index of the program's command that issues a primitive command
     unroller: Array  # int8 [m]: HOST, MATMUL or CONV (words.py)
-    entry: Array  # int64 [n]: the primitive command of a command, or -1
+    entry: Array  # int64 [n]: the index in `prims` of a primitive command, or -1
     loops: LoopCommands
     findings: tuple[Finding, ...]  # races between loops in flight (flight.py)
 
@@ -72,8 +72,9 @@ class Expansion:
 
     @cached_property
     def order(self) -> Array:
-        """A legal program order, as indices into `prims`, int64 [m]."""
-        # Loops run one after the other. Within a loop, loads come first. A residual addition loads A before B.
+        """A legal order of execution, as indices into `prims`, int64 [m]."""
+        # Loops run one after the other. Within a loop, loads come first; A comes before B, as a residual addition
+        # needs.
         order = np.arange(len(self.prims))
         for starts in self.loops.starts:
             parts = [np.arange(low, high) for low, high in pairwise(starts)]
@@ -81,9 +82,9 @@ class Expansion:
         return order
 
 
-#: The number of loops that an unroller executes concurrently. Loop n uses register set n % SETS.
+#: An unroller executes this number of loops concurrently. Loop n uses register set n % SETS.
 SETS = 2
-#: The register with the DRAM address of each stream ("" if the stream has no address).
+#: The name of the register with the DRAM address of each stream; "" for a stream without an address.
 ADDRESSES = {MATMUL: ("c", "", "d", "b", "a"), CONV: ("output", "", "bias", "weights", "input")}
 #: Commands that the reservation station never receives.
 ABSENT = (Funct.FLUSH, Funct.COUNTER, Funct.FENCE, *UNROLLER)
@@ -91,11 +92,11 @@ MOVES = (Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT)
 
 
 class Form(NamedTuple):
-    """The streams of all loops that differ only in DRAM addresses, one stream after the other.
+    """The five streams, one after the other, of all loops that differ only in DRAM addresses.
 
-    `words`, `at` and `idle` are the fields of words.CommandStream, with all addresses 1. `base` int64 [n]: the stream
-    whose DRAM address a command uses, or the number of streams. `ends` int64 [6]: the begin of each stream, and the end
-    of the last stream.
+    `words`, `at` and `idle` are the fields of words.CommandStream for DRAM addresses of 1. `base`, int64 [n], has the
+    stream whose DRAM address a command uses, or the number of streams if the command uses no address. `ends`, int64
+    [6], has the first index of each stream, then the end of the last stream.
     """
 
     words: Array
@@ -108,11 +109,9 @@ class Form(NamedTuple):
 
 
 def form(unroller: int, registers: dict[str, int], place: OnChip, config: Config) -> Form:
-    """Return the form of a loop whose DRAM addresses are 1, or 0 if absent.
-
-    With address 1, each move contains its distance from the operand's first byte, plus 1. A network starts the same
-    loop thousands of times with different addresses, which `Loop` adds to all moves of the form at once.
-    """
+    """Return the form of a loop whose DRAM addresses are 1, or 0 for absent operands."""
+    # With the address 1, a move has the address 1 + its offset in the operand. A network starts the same loop thousands
+    # of times with different addresses, so Unroller.start adds these addresses to a copy of the form.
     streams = (matmul if unroller == MATMUL else conv).streams(registers, place, config)
     words, at, idle = (np.concatenate(parts) for parts in zip(*(stream[:3] for stream in streams), strict=True))
     sizes = [len(stream.words) for stream in streams]
@@ -123,7 +122,7 @@ def form(unroller: int, registers: dict[str, int], place: OnChip, config: Config
 
 
 class Loop(NamedTuple):
-    """A loop of a program: the form of the loop, and the form's words with the addresses of the loop."""
+    """A loop of a program: its form, and the form's words with the loop's DRAM addresses."""
 
     flight: Flight
     form: Form
@@ -144,7 +143,7 @@ class Unroller:
     def start(self, command: int) -> Loop:
         """Return the loop that `command` starts."""
         slot = self.loops % SETS
-        # Registers keep their values between loops. A loop uses the same register set as the second previous loop.
+        # Registers keep their values, so a loop sees the values of the loop before the previous loop (SETS).
         config = self.config
         names = ADDRESSES[self.number]
         registers = self.sets[slot]
@@ -156,8 +155,8 @@ class Unroller:
         shape = self.forms[key]
         words = shape.words.copy()
         words[:, 1] += np.array([*(max(registers.get(name, 1), 1) - 1 for name in names), 0], np.uint64)[shape.base]
-        # The accumulator half changes after a loop that stores its results. Before such a loop, loops add to the same
-        # sums.
+        # Loops add to the sums in one half of the accumulator, up to a loop that stores results. The next loop uses the
+        # other half.
         self.loops += 1
         if registers[names[0]]:
             self.half = (self.half + 1) % SETS
@@ -180,7 +179,7 @@ def expand(commands: Array, config: Config) -> Expansion:
     """
     loops = _loops(commands, config)
     starts = np.array([loop.flight.command for loop in loops], np.int64)
-    before = np.cumsum([0, *(len(loop.words) for loop in loops)])  # number of primitive commands of all earlier loops
+    before = np.cumsum([0, *(len(loop.words) for loop in loops)])  # the size of all earlier loops
     host = np.flatnonzero(~np.isin(commands[:, 0], ABSENT))
     entry, run = np.full((2, len(commands)), -1)
     entry[host] = np.arange(len(host)) + before[np.searchsorted(starts, host)]

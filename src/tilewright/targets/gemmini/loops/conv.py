@@ -1,7 +1,8 @@
-"""The streams of one LOOP_CONV_WS, which computes a tile of a convolution with pooling of the result.
+"""The streams of one LOOP_CONV_WS, which computes a tile of a convolution and can pool the result.
 
-Source: LoopConv.scala (ucb-bar/gemmini at 8c3f992). Variables have their names in that file: `orow`, `ocol`, `och`
-index the result; `irow`, `icol`, `ich` the input; `krow`, `kcol`, `kch` the weights; `b` the images.
+Source: LoopConv.scala (ucb-bar/gemmini at 8c3f992), which also defines the names of variables: `orow`, `ocol` and `och`
+index the result; `irow`, `icol` and `ich` index the input; `krow`, `kcol` and `kch` index the weights; `b` is the
+image.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ class TileShape:
     config: Config
 
     def undilated(self, x: int) -> int:
-        """Return the number of input pixels in `x` pixels. A dilated input has an inserted zero between two pixels."""
+        """Return the number of stored pixels among `x` pixels. A dilated input has a zero between two stored pixels."""
         return (x + self.r["input_dilated"]) >> self.r["input_dilated"]
 
     @cached_property
     def pixels(self) -> int:
-        """The largest number of kernel columns in one row of the array."""
+        """The largest number of kernel columns in one row of A."""
         return self.r["max_pixels"] or 1
 
     @cached_property
@@ -80,43 +81,40 @@ class TileShape:
 
     @cached_property
     def input_stride(self) -> int:
-        """The scratchpad rows from one block of `dim` input channels to the next (in layout 3120: of `dim` images)."""
+        """The distance in scratchpad rows between blocks of `dim` input channels (in layout 3120, of `dim` images)."""
         return (self.r["kchs"] if self.r["input_3120"] else self.r["batches"]) * self.kept[0] * self.kept[1]
 
     @cached_property
     def weight_stride(self) -> int:
-        """The scratchpad rows from one block of `dim` weight columns to the next."""
+        """The distance in scratchpad rows between blocks of `dim` weight columns."""
         return self.r["krows"] * self.r["kcols"] * self.r["pochs" if self.r["weight_0132"] else "kchs"]
 
     @cached_property
     def input_rows(self) -> int:
-        """The number of scratchpad rows of the input."""
         across = self.r["batches" if self.r["input_3120"] else "kchs"]
         return -(-across // self.config.dim) * self.input_stride
 
     @cached_property
     def weight_rows(self) -> int:
-        """The number of scratchpad rows of the weights."""
         return -(-self.r["kchs" if self.r["weight_0132"] else "pochs"] // self.config.dim) * self.weight_stride
 
     @cached_property
     def out_stride(self) -> int:
-        """The accumulator rows from one block of `dim` output channels to the next."""
+        """The distance in accumulator rows between blocks of `dim` output channels."""
         return self.r["batches"] * self.r["orows"] * self.r["ocols"]
 
     @cached_property
     def out_rows(self) -> int:
-        """The number of accumulator rows of the result."""
         return -(-self.r["pochs"] // self.config.dim) * self.out_stride
 
     def out_row(self, b: Array, orow: Array, ocol: Array, och: Array) -> Array:
-        """Return the accumulator rows of these results, counted from the tile's first row."""
+        """Return the accumulator rows of results, counted from the tile's first row."""
         r = self.r
         return och // self.config.dim * self.out_stride + (b * r["orows"] + orow) * r["ocols"] + ocol
 
 
 def streams(registers: Mapping[str, int], place: OnChip, config: Config) -> list[CommandStream]:
-    """Return the five streams (see words.STREAMS) of a loop with legal registers."""
+    """Return the five streams of a loop (see words.STREAMS). The registers must be legal (see limits.py)."""
     shape = TileShape(registers, config)
     return [
         _stores(shape, place),
@@ -132,7 +130,7 @@ def _every(end: int, step: int = 1) -> Array:
 
 
 def _config(mnemonic: str, **values: int) -> CommandStream:
-    """Return a config command. Each value is cut to the bits of its field."""
+    """Return a config command. As in hardware, each field keeps only the low bits of its value."""
     form = FORMATS[CODES[mnemonic]]
     kept = {place.name: values.get(place.name, 0) & (1 << place.width) - 1 for place in form.places}
     funct, rs1, rs2 = encode(mnemonic, **kept)
@@ -172,8 +170,8 @@ def _weights(shape: TileShape, place: OnChip) -> CommandStream:
     )
     size = r["kernel_dim"]
     stride = r["weight_stride"]
-    # The position of a weight in elements. Upstream's layouts 0132 and 1203 are named after the order of the dimensions
-    # (kernel row and column, input channel, output channel).
+    # The offset of a weight in elements. `weight_0132` and `weight_1203` are upstream's names for other orders of the
+    # dimensions.
     offset = krow * r["kernel_dim"] + kcol
     if r["depthwise"]:
         stride = 1
@@ -236,9 +234,9 @@ def _input(shape: TileShape, place: OnChip) -> CommandStream:
 
 
 def _input_columns(shape: TileShape) -> tuple[Array, Array]:
-    """Return the first column and the length of each load of an input row: left border, middle, right border."""
-    # A load is either inside the image or in the border, so loads are cut at the borders. With downsampling, a load
-    # covers twice the number of columns.
+    """Return the first column and the length of each load of an input row: left border, image, right border."""
+    # A load is either inside the image or in a border. With downsampling, a load covers twice as many columns, because
+    # it loads only every second column.
     dim = shape.config.dim
     columns = shape.unpadded[1]
     left, right = shape.undilated(shape.r["lpad"]), shape.undilated(shape.r["rpad"])
@@ -249,7 +247,7 @@ def _input_columns(shape: TileShape) -> tuple[Array, Array]:
 
 
 def _input_row(shape: TileShape, b: Array, irow: Array, icol: Array, ich: Array) -> Array:
-    """Return the scratchpad row of an input pixel, counted from the tile's first row. Pixel indices include borders."""
+    """Return the scratchpad row of an input pixel, counted from the tile's first row. Indices include the border."""
     r = shape.r
     rows, columns = shape.kept
     across, along = (b, ich) if r["input_3120"] else (ich, b)
@@ -288,7 +286,7 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
     rotated = (r["krows"] - 1 - krow, r["kcols"] - 1 - kcol) if r["rotate"] else (krow, kcol)
     weights = place.b_end - shape.weight_rows + _weight_row(shape, *rotated, och, kch)
     c = place.c + shape.out_row(b, orow, ocol, och)
-    # The array loads weights at the first step of a block, and keeps them for all positions of the result.
+    # The array loads weights at the first step of a block of weights, and keeps them for all positions of the result.
     new = np.diff(row_of // (len(_every(r["batches"], step)) * r["orows"]), prepend=-1) > 0
     preload = stream(
         Funct.PRELOAD,
@@ -300,7 +298,7 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
         operand(a, depth, height),
         operand(np.full(len(a), nowhere), width, height),
     )
-    # The unroller needs two cycles for a skipped step: one cycle for the preload, one cycle for the compute.
+    # The unroller spends two cycles on a skipped step: one for the preload, one for the compute.
     pairs = interleaved(preload._replace(idle=2 * idle), compute)._replace(tail=2 * tail)
     if not r["input_3120"]:
         return pairs
@@ -311,13 +309,13 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
 
 
 def _output_columns(shape: TileShape, krow: Array, kcol: Array, orow: Array) -> tuple[Array, Array, Array, int]:
-    """Return the steps of the execute stream for several rows of the result: one row for each element of the arguments.
+    """Return the steps of the execute stream for several rows of the result.
 
-    Returns the first column of each step, the row of each step, the number of skipped steps before each step, and the
-    number of skipped steps after the last step. A step is skipped if the kernel is at an inserted zero of a dilated
-    input.
+    Each element of the arguments describes one row. Returns the first column of each step, the row of each step, the
+    number of skipped steps before each step, and the number of skipped steps after the last step. A step is skipped if
+    the kernel is at an inserted zero of a dilated input.
     """
-    # Rows have only three patterns: zeros in all columns, in the even columns, or in the odd columns.
+    # The inserted zeros of a row are in all columns, in the even columns or in the odd columns.
     r = shape.r
     rows = [_output_row(shape, *zeros) for zeros in ((False, 0), (False, 1), (True, 0))]
     columns, passed, zeros = zip(*rows, strict=True)
@@ -333,8 +331,10 @@ def _output_columns(shape: TileShape, krow: Array, kcol: Array, orow: Array) -> 
 
 
 def _output_row(shape: TileShape, zero_row: bool, zero_column: int) -> tuple[list[int], list[int], int]:
-    """Return the steps of one row: their first columns, the skipped steps before each step, and all skipped steps."""
-    # The kernel is at inserted zeros in the whole row, or in the columns whose lowest bit differs from `zero_column`.
+    """Return the first column of each step of a row, the skipped steps before each step, and all skipped steps.
+
+    The kernel is at inserted zeros in the whole row (`zero_row`), or in every second column (`zero_column`).
+    """
     r = shape.r
     dim = shape.config.dim
     columns = list[int]()
@@ -372,7 +372,7 @@ def _stores(shape: TileShape, place: OnChip) -> CommandStream:
 
 
 def _pooled_stores(shape: TileShape, place: OnChip) -> CommandStream:
-    """Return a pooled store for each image and block of channels, between the config commands for pooling."""
+    """Return a pooled store for each image and block of channels, preceded and followed by a config_st."""
     r = shape.r
     config = shape.config
     b, och = grid(_every(r["batches"]), _every(r["pochs"], config.dim))

@@ -1,7 +1,7 @@
 """Races between two loops that one unroller executes concurrently.
 
-Loads of a loop may enter the reservation station before the last execute commands of the previous loop. The station
-then treats these loads as older than the execute commands, which read the data of the wrong loop.
+Loads of a loop may enter the reservation station before the last execute commands of the previous loop. In this case,
+the station treats the loads as older, so the execute commands read the data of the wrong loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.targets.gemmini.loops.words import COMMANDS, CONV, MATMUL, OnChi
 
 
 class OperandRows(NamedTuple):
-    """The memory rows of a loop's operand. `loaded`: the loop loads the operand instead of reusing old data."""
+    """The memory rows of a loop's operand. If `loaded` is False, the loop reuses old data instead of loading."""
 
     name: str
     memory: str
@@ -39,7 +39,7 @@ class Flight(NamedTuple):
 
 
 def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) -> tuple[OperandRows, ...]:
-    """Return the rows of a loop's operands. A residual addition has no entries, because its halves always alternate."""
+    """Return the rows of a loop's operands. A residual addition cannot race, because its halves always alternate."""
     if unroller == CONV:
         shape = TileShape(r, config)
         a = shape.input_rows
@@ -60,10 +60,12 @@ def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) ->
 
 
 def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
-    """Yield the races between loops that may be in flight together. `functs` [n]: the program's functs."""
-    # The commands that may enter or pass an unroller while the unroller has a loop. All other commands wait until the
-    # unroller has no loop, so these commands separate loops. Commands for the matrix unroller pass the convolution
-    # unroller first.
+    """Yield the races between loops that may be in flight together.
+
+    `functs` are the functs of the program's commands.
+    """
+    # `passed` has the commands that an unroller accepts while it executes a loop. Any other command waits until the
+    # unroller has no loop, so it separates the loops before it from the loops after it.
     passed = {MATMUL: (*COMMANDS[MATMUL], *COMMANDS[CONV][1:]), CONV: COMMANDS[CONV]}
     separating = {unroller: np.cumsum(~np.isin(functs, some)) for unroller, some in passed.items()}
     last: dict[int, Flight] = {}
@@ -82,7 +84,7 @@ def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
 
 
 def _race(before: Flight, loop: Flight, old: OperandRows, new: OperandRows) -> Iterator[Finding]:
-    """Yield the race between an operand that a loop loads and an operand that the previous loop may still use."""
+    """Yield a race if `loop` loads an operand, `new`, to rows of the operand `old` of the previous loop."""
     low = max(new.low, old.low)
     high = min(new.high, old.high)
     used = old.name if old.memory == "spad" else "C"

@@ -1,7 +1,7 @@
-"""Checks of a loop's registers: the sizes that the unrollers cannot run, each with the reason and a remedy.
+"""Checks of a loop's registers: a reason and a remedy for each size that the unrollers cannot run.
 
-The unrollers do not check sizes. With a size of 0, their counters run to 65,536. Values that exceed their field lose
-bits. Operands that exceed the memories overwrite each other.
+The unrollers do not check sizes. If a size is 0, their counters run to 65,536. Values that exceed their field lose
+bits, and operands that exceed the memories overwrite each other.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ Fault = tuple[str, str]
 
 
 def check(unroller: int, registers: Registers, command: int, config: Config) -> None:
-    """Check a loop that `command` starts.
-
-    Raises ProgramError with the name of the register if the unroller cannot run the loop with these registers.
-    """
+    """Raises ProgramError with the name of a register if the unroller cannot run the loop that `command` starts."""
     start = COMMANDS[unroller][0].name
     rules = _matmul if unroller == MATMUL else _conv
     for funct in COMMANDS[unroller]:

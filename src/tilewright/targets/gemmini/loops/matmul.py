@@ -1,8 +1,8 @@
 """The streams of one LOOP_WS: a blocked matrix product C = A * B + D, or a residual addition C = A + B.
 
-Source: LoopMatmul.scala (ucb-bar/gemmini at 8c3f992). Variables have their names in that file: C has `i` x `j` blocks,
-and the inner dimension has `k` blocks. In a load, the last column of `at` is not used. In a store, `at` is the block of
-the last product that the store needs.
+Source: LoopMatmul.scala (ucb-bar/gemmini at 8c3f992), which also defines the names of variables: C has `i` x `j`
+blocks, and the inner dimension has `k` blocks. The last column of `at` is unused in a load. In a store, `at` is the
+block of the last product on which the store depends.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from tilewright.targets.gemmini.loops.words import (
 )
 
 Registers = Mapping[str, int]
-#: The number of rows for which the normaliser keeps statistics together. Then, for each pass of an activation, two norm
-#: commands (NormCmd.scala): for all blocks of a row except the last block, and for the last block.
+#: The normaliser keeps the statistics of this number of rows at once.
 STATISTICS = 2
+#: For each pass of an activation, two norm commands (NormCmd.scala): one for the last block of a row, which is the
+#: second number, and one for all blocks before it.
 PASSES = {LAYERNORM: ((1, 2), (3, 4), (0, 0)), SOFTMAX: ((5, 5), (6, 7), (0, 0))}
-#: The bit of config_norm that limits the command to the index of the statistics.
+#: The bit of config_norm by which the command sets only the index of the statistics.
 ONLY_STATISTICS = 1 << 17
 
 
@@ -46,17 +47,17 @@ class Blocks(NamedTuple):
 
     rows: int
     columns: int
-    row_pad: int  # elements that are missing in the last row and the last column of blocks
+    row_pad: int  # missing elements in the last row of blocks, and in the last column of blocks
     column_pad: int
     dram: int
     stride: int
-    size: int  # bytes of an element
+    size: int  # the size of an element in bytes
     wide: int  # the number of blocks that one move covers
-    first: int  # local address
+    first: int  # the local address of the first block
 
 
 def streams(registers: Registers, place: OnChip, config: Config) -> list[CommandStream]:
-    """Return the five streams (see words.STREAMS) of a loop with legal registers."""
+    """Return the five streams of a loop (see words.STREAMS). The registers must be legal (see limits.py)."""
     r = registers
     full = FULL if registers["full_c"] else 0
     size, wide = (ACC_BYTES, 1) if full else (INPUT_BYTES, config.spad_blocks)
@@ -64,7 +65,7 @@ def streams(registers: Registers, place: OnChip, config: Config) -> list[Command
     if r["resadd"]:
         left = c._replace(dram=r["a"], stride=r["a_stride"], size=INPUT_BYTES, wide=config.spad_blocks)
         left = left._replace(first=place.a | ACC)
-        # B's last block of rows is loaded completely, because the RTL compares its index with itself.
+        # B's last block of rows is loaded without cutting: the RTL compares the block's index with itself.
         right = left._replace(dram=r["b"], stride=r["b_stride"], row_pad=0, first=place.b_end | ACC | ACCUMULATE)
         loads = _loads(right, Funct.MVIN2, True, config), _loads(left, Funct.MVIN, False, config)
         return [_stores(c, r, config), NOTHING, NOTHING, *loads]
@@ -82,13 +83,13 @@ def _load_ab(r: Registers, place: OnChip, config: Config) -> tuple[CommandStream
         a = a._replace(rows=r["k"], columns=r["i"], row_pad=r["pad_k"], column_pad=r["pad_i"])
     if r["transpose_b"]:
         b = b._replace(rows=r["j"], columns=r["k"], column_pad=r["pad_k"])
-    # k is the outer loop of both. B's last rows are loaded completely: the RTL compares their block number with itself.
+    # k is the outer loop of both loads. B's last rows are not cut: the RTL compares their block index with itself.
     loaded_b = _loads(b, Funct.MVIN2, not r["transpose_b"], config)
     return loaded_b, _loads(a, Funct.MVIN, bool(r["transpose_a"]), config)
 
 
 def _loads(m: Blocks, funct: int, by_rows: bool, config: Config) -> CommandStream:
-    """Return loads in the order of the rows of blocks, or of the columns. A column has the width of one load."""
+    """Return loads of blocks, by rows or by columns. A column has the width of one load."""
     if not m.dram:
         return NOTHING
     rows, columns = np.arange(m.rows), np.arange(0, m.columns, min(m.wide, m.columns))
@@ -98,7 +99,7 @@ def _loads(m: Blocks, funct: int, by_rows: bool, config: Config) -> CommandStrea
 
 
 def _blocks(m: Blocks, row: Array, column: Array, config: Config) -> tuple[Array, Array]:
-    """Return the DRAM addresses and the operands of moves that begin at the blocks (row, column)."""
+    """Return the DRAM addresses and the operand words of moves whose first blocks are at (row, column)."""
     dim = config.dim
     address = m.dram + ((row * m.stride + column) * dim * m.size & OFFSET_MASK)
     blocks = np.minimum(m.wide, m.columns - column)
@@ -112,14 +113,14 @@ def _execute(r: Registers, place: OnChip, config: Config) -> CommandStream:
     nowhere = garbage(config)
     k, j, i = grid(np.arange(r["k"]), np.arange(r["j"]), np.arange(r["i"]))
     a = place.a + (k * r["i"] + i if r["transpose_a"] else i * r["k"] + k) * dim
-    # In a half of the scratchpad, A begins at the first row and B ends at the last row, so they do not overlap.
+    # In each half of the scratchpad, A begins at the first row and B ends at the last row, so A and B do not overlap.
     b = place.b_end + (-r["k"] * r["j"] + (j * r["k"] + k if r["transpose_b"] else k * r["j"] + j)) * dim
     c = place.c + (i * r["j"] + j) * dim
     rows, columns, depth = (
         dim - np.where(block == r[f"{name}"] - 1, r[f"pad_{name}"], 0) for name, block in (("i", i), ("j", j), ("k", k))
     )
     first = i == 0  # the first row of a column of blocks loads the weights
-    # The first product of a sum overwrites the accumulator, or adds to it if the loop accumulates.
+    # The first product of a sum overwrites the accumulator, unless the loop accumulates.
     added = np.where((k > 0) | bool(r["ex_accumulate"]), ACC | ACCUMULATE, ACC)
     preload = stream(
         Funct.PRELOAD,
@@ -147,8 +148,9 @@ def _stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
 
 
 def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
-    """Return the stores of layer normalisation or softmax, row by row. All stores wait for the last execute command."""
-    # Each group of STATISTICS rows has three passes: two passes collect statistics, and one pass stores.
+    """Return the stores of layer normalisation or softmax, row by row."""
+    # All stores wait for the last execute command. Groups of STATISTICS rows have three passes: the first two collect
+    # statistics, and the third stores.
     dim = config.dim
     size = c.size
     i, group, step, stat, j = grid(
@@ -156,7 +158,7 @@ def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream
         np.arange(0, dim, STATISTICS),
         np.arange(len(PASSES[r["activation"]])),
         np.arange(STATISTICS),
-        np.arange(-1, c.columns, 1),  # -1: the config command in front
+        np.arange(-1, c.columns, 1),  # -1 stands for the config command before the stores
     )
     wide = min(c.wide, c.columns)
     row = group + stat

@@ -1,4 +1,4 @@
-"""Streams of the primitive commands that the unrollers issue, and the encoding of these commands."""
+"""The encoding of primitive commands that the unrollers issue, as streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa import work
 from tilewright.targets.gemmini.isa.fields import CODES, FORMATS, Funct, fields
 
-#: The unrollers. HOST marks primitive commands that the program contains itself.
+#: Who issues a primitive command: the program itself (HOST), or an unroller.
 HOST = 0
 MATMUL = 1
 CONV = 2
@@ -23,12 +23,12 @@ COMMANDS = {
 }
 STARTS = tuple(functs[0] for functs in COMMANDS.values())
 UNROLLER = {funct: unroller for unroller, functs in COMMANDS.items() for funct in functs}
-#: The number of bits of a DRAM address or stride that a register keeps (coreMaxAddrBits of both generated builds).
+#: A register keeps this number of low bits of a DRAM address or stride (coreMaxAddrBits of both generated builds).
 ADDRESS_BITS = 40
 
 
 def register_writes(commands: Array) -> dict[int, dict[str, int]]:
-    """Return the registers that each unroller command sets: for an index in uint64 [n, 3], values by register name."""
+    """Return the registers that each unroller command of uint64 [n, 3] sets: {index: {register name: value}}."""
     writes: dict[int, dict[str, int]] = {}
     for funct in UNROLLER:
         rows = np.flatnonzero(commands[:, 0] == funct)
@@ -43,8 +43,8 @@ def register_writes(commands: Array) -> dict[int, dict[str, int]]:
     return writes
 
 
-#: The streams of one loop, in the order of their priority: stores, execute commands, loads of D (or the bias), of B (or
-#: the weights) and of A (or the input).
+#: The streams of a loop by priority: stores, execute commands, then loads of D, B and A (of a convolution: the bias,
+#: the weights and the input).
 STREAMS = STORE, EXECUTE, LOAD_D, LOAD_B, LOAD_A = range(5)
 #: Flags of a local address.
 ACC = 1 << work.ACC
@@ -55,11 +55,11 @@ OFFSET_MASK = 0xFFFF_FFFF
 
 
 class CommandStream(NamedTuple):
-    """The commands of one kind that a loop issues: `words` uint64 [n, 3] (funct, rs1, rs2).
+    """The commands of one kind that a loop issues, in `words`, uint64 [n, 3] (funct, rs1, rs2).
 
-    `at` int64 [n, 3]: the numbers that the unroller compares between streams. In LOOP_WS, these numbers are the block
-    (k, j, i) of a command (see matmul.py). The unroller may skip steps without a command: `idle` int64 [n] has the
-    cycles for skipped steps before each command, and `tail` the cycles after the last command.
+    `at`, int64 [n, 3], has the counters that the unroller compares between streams, such as the block (k, j, i) of a
+    command of LOOP_WS (see matmul.py). The unroller spends cycles on steps that it skips: `idle`, int64 [n], has the
+    cycles before each command, and `tail` has the cycles after the last command.
     """
 
     words: Array
@@ -69,10 +69,9 @@ class CommandStream(NamedTuple):
 
 
 class OnChip(NamedTuple):
-    """The on-chip rows of a loop's operands: the first row of A, the row after B's end, and the first row of C and D.
+    """The rows of a loop's operands: the first row of A, the row after the last row of B, and the first row of C and D.
 
-    `a` and `b_end` are rows of the scratchpad, or of the accumulator in a residual addition; `c` is a row of the
-    accumulator.
+    C and D are in the accumulator. A and B are in the scratchpad, but in the accumulator for a residual addition.
     """
 
     a: int
@@ -85,7 +84,10 @@ WORD = (1 << 64) - 1
 
 
 def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array | int] = (0, 0, 0)) -> CommandStream:
-    """Return a stream with one command for each element of `rs2`. Other arguments may be single numbers of 64 bits."""
+    """Return a stream with one command for each element of `rs2`.
+
+    All other arguments may be single numbers of 64 bits.
+    """
     n = len(rs2)
 
     def columns(values: Sequence[Array | int]) -> Array:
@@ -99,28 +101,27 @@ NOTHING = stream(0, 0, np.zeros(0, np.int64))
 
 
 def joined(*parts: CommandStream) -> CommandStream:
-    """Return the commands of several streams, one stream after the other."""
     words, at, idle = (np.concatenate(column) for column in zip(*(part[:3] for part in parts), strict=True))
     return CommandStream(words, at, idle, parts[-1].tail)
 
 
 def interleaved(first: CommandStream, second: CommandStream) -> CommandStream:
-    """Return the alternating commands of two streams of the same length."""
+    """Return a stream whose commands alternate between two streams of the same length."""
     pairs = (np.stack(pair, axis=1) for pair in zip(first[:3], second[:3], strict=True))
     words, at, idle = (pair.reshape(-1, *pair.shape[2:]) for pair in pairs)
     return CommandStream(words, at, idle)
 
 
 def operand(address: Array | int, columns: Array | int, rows: Array | int) -> Array:
-    """Return operand words: a local address, and the number of columns and rows."""
+    """Return the words of operands: local address, number of columns, number of rows."""
     return np.asarray(address) | np.asarray(columns) << 32 | np.asarray(rows) << 48
 
 
 def garbage(config: Config) -> int:
-    """Return the local address by which the unrollers mark an absent operand."""
+    """Return the local address that stands for an absent operand."""
     return ACC | ACCUMULATE | FULL | ((2 << config.row_bits) - 1)
 
 
 def grid(*axes: Array) -> list[Array]:
-    """Return the flat coordinates of all combinations of values. The last axis changes fastest."""
+    """Return the flat coordinates of the Cartesian product of the axes. The last axis changes fastest."""
     return [axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")]

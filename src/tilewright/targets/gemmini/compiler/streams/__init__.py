@@ -1,8 +1,8 @@
 """Matrix products and convolutions by explicit commands.
 
-The scratchpad has one copy of a tile's input for each kernel column and each row phase of the stride, without gaps. A
-block of weights therefore always needs consecutive rows, and blocks of A are full for every width of the image. Weights
-use a ring buffer in the scratchpad. Sums alternate between the halves of the accumulator.
+The scratchpad contains a copy of a tile's input for each pair of a kernel column and a phase of the row stride. A copy
+has no gaps, so each product reads consecutive rows, and blocks of A are full for every width of the image. Weights use
+a ring buffer in the scratchpad. Sums alternate between the halves of the accumulator.
 
 `shape.py` derives tiles, jobs and steps from a layer. `stage.py` loads a job's inputs and offsets into rows that
 `places.py` assigns. `issue.py` gives each command a time, and sorts the program by these times. `_Emission` drives all
@@ -28,14 +28,13 @@ from tilewright.targets.gemmini.compiler.streams.stage import Addresses, Inputs,
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc
 
-#: If the array computes for at least SLOW cycles with the weights of one load, few loads in advance are enough.
+#: If the array computes for at least SLOW cycles with the weights of one load, weights can be loaded later.
 SLOW = 128
-#: For each number of lanes, the number of loads of weights in advance of the products. The first number is for loads
-#: that serve few products, the second number for all other loads. With these numbers, no lane is written while the
-#: array reads it.
+#: How many loads of weights are issued ahead of the products, by the number of lanes: first the number for loads with
+#: few products, then the number for other loads (SLOW). These numbers avoid writes to a lane that the array reads.
 AHEAD = {2: (5, 3), 3: (5, 2)}
-#: Without `eager`, no loads are issued in advance during the last cycles of a group of products: the writes of such
-#: loads would occupy the port of banks that the next group reads.
+#: Without `eager`, no inputs are prefetched during this number of cycles at the end of a group of products. Their
+#: writes would occupy the port of banks that the next group reads.
 SPARED = 64
 
 
@@ -49,7 +48,7 @@ class _Emission:
         self.input_buffer = InputBuffer(shape.lanes[0], shape.chunk)
         self.ring = Ring(shape.lanes[1])
         self.stored = np.zeros(shape.config.acc_rows)
-        self.arrives: dict[int, float] = {}  # the cycle in which each load of weights arrives
+        self.arrives: dict[int, float] = {}  # for each load of weights, the cycle of its arrival
         self.pooling: tuple[int, ...] = ()
         self.inputs = [
             Inputs(shape, self.issue, self.input_buffer, to.x, turn, *which) for turn, which in enumerate(shape.turns)
@@ -69,7 +68,7 @@ class _Emission:
         self.before = -1
 
     def run(self) -> Array:
-        """Return the commands that follow the first configs of the convolution, uint64 [n, 3]."""
+        """Return the commands after the initial config commands, uint64 [n, 3]."""
         for nth, (inputs, sums) in enumerate(self.work):
             after = self.work[nth + 1] if nth + 1 < len(self.work) else None
             self._job(inputs, sums, after)
@@ -86,15 +85,15 @@ class _Emission:
         sums.complete()
         for index, step in enumerate(shape.steps):
             channels = below + step.block
-            # Other jobs of the tile begin with the tile's first chunk again. The last job releases chunks after use.
+            # Only the last job of a tile releases chunks after use: every other job is followed by a job that reads all
+            # of them.
             if ends:
                 self.input_buffer.keep = inputs.chunk(channels)
             for block in range(job.first, job.first + job.blocks):
                 load = shape.load_of(job.group, block, index)
                 ready = max(sums.ready, self._arrival(load), inputs.ready(job, step, channels))
                 unit = shape.units[block]
-                # A load contains the weights of `steps` steps and `blocks` blocks. This is the index of the block in
-                # the load.
+                # A load contains the weights of unit.steps steps x unit.blocks blocks.
                 weights = index % unit.steps * unit.blocks + block - unit.first
                 group = Group(
                     0.0,
@@ -111,7 +110,7 @@ class _Emission:
                 self._prefetch(inputs, after)
 
     def _prefetch(self, inputs: Inputs, after: tuple[Inputs, Sums] | None) -> None:
-        """Load while the DMA is idle: the next job's offsets, the rest of this tile's input, then the next tile's."""
+        """Load while the DMA is idle: offsets of the next job, the rest of this tile's input, input of the next tiles."""
         issue = self.issue
         turn = inputs.turn + 1
         while issue.loaded < issue.computed - (0 if self.shape.eager else SPARED):
@@ -132,7 +131,7 @@ class _Emission:
                     yield load
 
     def _arrival(self, load: int) -> float:
-        """Return the cycle in which weights arrive. Also issue the loads of weights that must be in advance."""
+        """Return the cycle in which weights arrive. Also issue the following loads of weights that are due."""
         if load != self.before:
             self.before = load
             self.loading -= 1
@@ -143,10 +142,7 @@ class _Emission:
         return self.arrives[load]
 
     def _load_weights(self, load: int) -> None:
-        """Load weights, unless they are in the ring.
-
-        The first weights of a layer are loaded block by block, so that products begin early.
-        """
+        """Load weights, unless they are in the ring. Load a layer's first weights block by block, to begin early."""
         if load in self.ring.place:
             return
         shape = self.shape
@@ -180,7 +176,7 @@ class _Emission:
             if layer.pool != NO_POOL:
                 self._pool(tile, job, row, columns, channel)
                 continue
-            for pixel, rows in ranges(job.pixels, config.dim):  # a tile has whole rows, or is part of one row
+            for pixel, rows in ranges(job.pixels, config.dim):  # a tile consists of whole rows, or of a part of one row
                 line, column = divmod(job.pixel + pixel, width)
                 place = (tile.image * layer.out[0] + y + line) * layer.out[1] + x + column
                 address = self.to.y + (place * layer.channels[1] + channel) * layer.store.nbytes
@@ -228,9 +224,9 @@ class Stream(Shape):
         return self.layer.store
 
     def tilings(self, config: Config) -> Iterator[Stream]:
-        """Yield tiles of several shapes. The sums of each tile fit half of the accumulator."""
-        # Pooling windows overlap, so some results are computed twice. Large tiles repeat the fewest, so they come
-        # first.
+        """Yield tilings of several shapes, in which the sums of a tile fit half of the accumulator."""
+        # Pooling windows of neighbouring tiles overlap, so some results are computed twice. Large tiles come first,
+        # because they compute the fewest results twice.
         half = config.acc_rows // 2
         tilings = dict[Stream, None]()
         sizes = sorted({max(half // share, 1) for share in (1, 2, 4, 8)})
@@ -250,19 +246,18 @@ class Stream(Shape):
 
     @property
     def fits_registers(self) -> bool:
-        """Whether the fields of config_ld and config_st hold the sizes."""
+        """Whether the sizes fit the fields of config_ld and config_st."""
         pooled = self.layer.pool == NO_POOL or max(*self.most, self.layer.pooled[1]) <= MOST_POOLED
         return self.places[-1] <= MOST and pooled
 
     def variants(self) -> Iterator[Stream]:
-        """Yield streams with the same tiles and other orders of the commands."""
+        """Yield streams with the same tiles but a different order of the commands."""
         yield replace(self, eager=False)
         yield replace(self, ends=False)
         yield replace(self, ends=False, eager=False)
 
     def _rectangle(self, pixels: int) -> tuple[int, int]:
-        """Return the rows and columns of tiles. The results of a block take about `pixels` rows of the accumulator."""
-        # Without pooling, a tile consists of whole rows of the image, or of a part of one row.
+        """Return the rows and columns of tiles in which a block of results has about `pixels` accumulator rows."""
         layer = self.layer
         dim = self.config.dim
         if layer.pool == NO_POOL:
@@ -280,7 +275,7 @@ class Stream(Shape):
         return -(-layer.pooled[0] // -(-layer.pooled[0] // rows)), columns
 
     def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
-        """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
+        """Return the commands. `x`, `w`, `d` and `y` are the DRAM addresses of inputs, weights, offsets and results."""
         out = Commands(config)
         layer = self.layer
         out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)

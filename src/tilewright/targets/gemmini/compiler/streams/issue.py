@@ -1,8 +1,8 @@
-"""List scheduling of commands: each command gets a time, and the program is in the order of these times.
+"""List scheduling of commands: each command gets a time, and the program is sorted by these times.
 
-The DMA, the array and the writer each execute one command after the other. The duration of a command is an estimate
-from the steady rates of the RTL (each number names its rule in the specs of the golden data). The exact clock measures
-the complete program later.
+The DMA, the array and the writer are three units, and each of them executes one command at a time. The duration of a
+command is an estimate from the steady rates of the RTL ("rule" refers to the specs of the golden data). The exact clock
+(timing/) measures the complete program afterwards.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from tilewright.targets.gemmini.isa.macros import GARBAGE_ADDR
 from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, LEAST_ROWS
 from tilewright.targets.gemmini.passes import SCALE_CYCLES, SCALE_ROWS, SLOT
 
-#: Cycles from the last beat of a load to the completion of the load (rule 2).
+#: A load completes this number of cycles after its last beat (rule 2).
 ARRIVES = 13
-#: The cycles that a load of zeros (rule 4) and a load of repeated rows (measured) take in addition to one cycle per
-#: row.
+#: The cycles of a load of zeros (rule 4), and of a load of repeated rows (measured), beyond one cycle per row.
 ZEROS = 3
 REPEATED = 7
-#: Cycles from the end of a job's products to the job's first store, and cycles of the scale unit per row.
+#: Cycles from the last product of a job to the job's first store, and cycles of the scale unit per row.
 STORE_DELAY = 50
 SCALED = SCALE_CYCLES / SCALE_ROWS
-#: The load states for inputs, for weights, and for offsets (one row of DRAM, written to many rows).
+#: The load states for inputs, for weights, and for offsets (one row of DRAM is written to many rows).
 INPUTS, WEIGHTS, OFFSETS = range(3)
 
 
 class Group(NamedTuple):
     """The products of a block of weights with blocks of A.
 
-    `weights`, `a`: the first row of each operand in the scratchpad. `c`: the first row of sums in the accumulator. With
-    `adds`, products are added to these sums. A row of A has `inner` numbers; a row of sums has `columns` numbers.
+    `weights` and `a` are the first scratchpad rows of the operands, and `c` is the first accumulator row of the sums.
+    With `adds`, products are added to these sums. A row of A has `inner` numbers, and a row of sums has `columns`
+    numbers.
     """
 
     time: float
@@ -48,24 +48,24 @@ class Group(NamedTuple):
 
 
 class Issue:
-    """The commands of a program, each with a time.
+    """The commands of a program with their times.
 
-    The DMA is busy until cycle `loaded`, the array until `computed`, and the writer until `stored`. The array began the
-    newest group in cycle `began`.
+    The DMA is busy until cycle `loaded`, the array until `computed`, and the writer until `stored`. The array begins
+    the newest group in cycle `began`.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.loaded = self.began = self.computed = self.stored = 0.0
-        self._loads: list[tuple[float, ...]] = []  # time, load state, and the columns that _moves encodes
+        self._loads: list[tuple[float, ...]] = []  # time, load state, then the other columns that _moves encodes
         self._stores: list[tuple[float, ...]] = []
         self._others: list[tuple[float, Array]] = []
         self._groups: dict[tuple[int, ...], list[Group]] = {}
 
     def load(self, free: float, state: int, dram: int, local: int, columns: int, rows: int, beats: int = 1) -> float:
-        """Load rows of `beats` beats each, and return the cycle in which the last row arrives. Address 0 loads zeros.
+        """Load rows of `beats` beats each, and return the cycle in which the last row arrives.
 
-        The rows on chip are in use until cycle `free`.
+        The load cannot begin before cycle `free`, when the rows on chip become free. Address 0 loads zeros.
         """
         start = max(self.loaded, free)
         config = self.config
@@ -76,27 +76,26 @@ class Issue:
         if state == OFFSETS:
             self.loaded = start + rows + REPEATED
         else:
-            # A row takes one cycle per beat, or more if memory latency keeps all slots of the DMA busy (rule 6).
+            # A row takes one cycle per beat, or more if the latency of memory keeps all slots of the DMA busy (rule 6).
             held = config.memory_latency + SLOT + beats
             self.loaded = start + rows * max(beats, held / config.reads_in_flight)
         return self.loaded + config.memory_latency + ARRIVES
 
     def compute(self, ready: float, blocks: tuple[int, ...], group: Group) -> None:
-        """Compute a group of products from cycle `ready` on. `blocks`: the rows of each block of A."""
-        # During the last block, the array takes the next weights, and all rows of the array stream.
+        """Compute a group of products, not before cycle `ready`. `blocks` has the number of rows of each block of A."""
+        # During the last block, the array loads the next weights, so `dim` rows stream.
         self.began = start = max(self.computed, ready)
         self._groups.setdefault(blocks, []).append(Group(start, *group[1:]))
         self.computed = start + sum(max(rows, LEAST_ROWS) for rows in blocks[:-1]) + self.config.dim
 
     def store(self, dram: int, local: int, columns: int, rows: int, cost: float) -> None:
-        """Store rows of the newest sums, which takes `cost` cycles."""
+        """Store rows of the newest sums. The store takes `cost` cycles."""
         start = max(self.stored, self.computed + STORE_DELAY)
         self._stores.append((start, dram, local, columns, rows))
         self.stored = start + cost
 
     def configure(self, commands: Array) -> None:
-        """Insert commands, uint64 [n, 3], before the next store."""
-        # The program is sorted by time, so these commands get a time half a cycle earlier.
+        """Insert commands, uint64 [n, 3], directly before the next store, by a time half a cycle earlier."""
         self._others.append((max(self.stored, self.computed + STORE_DELAY) - 0.5, commands))
 
     def array(self) -> Array:
@@ -112,7 +111,7 @@ class Issue:
         return commands[np.argsort(times, kind="stable")]
 
     def _pairs(self, blocks: tuple[int, ...], groups: list[Group]) -> tuple[Array, Array]:
-        """Return the times and commands of groups with equal blocks. Each preload comes directly before its compute."""
+        """Return the times and commands of groups with equal `blocks`. Each preload is directly before its compute."""
         sizes = np.array(blocks)
         count = len(groups)
         cycles = np.maximum(sizes, LEAST_ROWS)
@@ -134,6 +133,6 @@ class Issue:
 
 
 def _moves(name: str, rows: Array) -> tuple[Array, Array]:
-    """Return the times and commands of moves, float64 [n, 5] of time, address, local address, columns and rows."""
+    """Return the times and commands of moves, float64 [n, 5]: time, address, local address, columns, rows."""
     dram, local, columns, count = rows[:, 1:].astype(np.int64).T
     return rows[:, 0], rows_of(name, dram=dram, local=local, cols=columns, rows=count)

@@ -1,7 +1,7 @@
 """Allocation of scratchpad rows to weights and inputs.
 
-As far as possible, loads write to banks that the array does not read at the same time. A bank has one port and gives
-priority to writes, so a load would stall the array.
+A bank has one port and gives priority to writes, so a load stalls an array that reads the same bank. The allocation
+avoids such loads as far as possible.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-#: An allocation in a lane: the block, the first row, and the number of rows.
+#: An allocation in a lane: the number of the block, its first row, and its number of rows.
 Entry = tuple[int, int, int]
-#: The array may read this number of cycles later than the model predicts, because commands wait in a queue.
+#: The array may read up to this number of cycles later than the model predicts, because commands wait in a queue.
 READ_LAG = 100
 #: The block number of an empty allocation.
 NOTHING = -1
 
 
 class Lane(NamedTuple):
-    """A range of consecutive rows of the scratchpad."""
+    """Consecutive rows of the scratchpad."""
 
     first: int
     rows: int
@@ -28,9 +28,8 @@ class Ring:
     """The ring buffers for blocks of weights."""
 
     def __init__(self, lanes: tuple[Lane, ...]) -> None:
-        # Blocks use the lanes in turn. Each lane is a ring buffer: new blocks replace the oldest blocks.
-        #
-        # `place` maps a block to its first row. `used` maps a block to the cycle in which its last use ends.
+        # Blocks use the lanes in turn, and in each lane, a new block replaces the oldest blocks. `place` maps a block
+        # to its first row, and `used` maps a block to the cycle in which its last use ends.
         self._lanes = lanes
         self._next = [0] * len(lanes)
         self._turn = 0
@@ -39,15 +38,15 @@ class Ring:
         self.used: dict[int, float] = {}
 
     def take(self, block: int, rows: int) -> float:
-        """Allocate rows to a block. Return the cycle from which these rows are free."""
+        """Allocate rows to a block. Return the cycle in which the rows become free."""
         turn = self._turn
         free = 0.0
         self._turn = (turn + 1) % len(self._lanes)
         base, most = self._lanes[turn]
         held = self._held[turn]
         after = self._next[turn]
-        # Blocks do not wrap around the end of a lane. Old blocks in the skipped rows, and blocks that overlap the new
-        # block, are dropped.
+        # A block does not wrap around the end of a lane: rows that are too few are skipped. Drop the old blocks in
+        # skipped rows, and the old blocks that the new block overlaps.
         first = after if after + rows <= most else 0
         while held and (held[0][1] >= after > first or (held[0][1] < first + rows and first < held[0][1] + held[0][2])):
             old = held.popleft()[0]
@@ -61,11 +60,11 @@ class Ring:
 
 
 class InputBuffer:
-    """The input buffer: each chunk of inputs takes an equal number of rows in a lane."""
+    """The input buffer. All chunks of inputs have the same number of rows, and each chunk is in one lane."""
 
     def __init__(self, lanes: tuple[Lane, ...], rows: int) -> None:
-        # Chunks are numbered in the order of their use. Chunks with numbers below `keep` are no longer needed. `place`
-        # maps a chunk to its first row. `free` has the cycle from which these rows may be overwritten.
+        # Chunks are numbered in the order of their use, and chunks below `keep` are no longer needed. `place` maps a
+        # chunk to its first row, and `free` maps a chunk to the cycle in which its rows became free for it.
         self._slots = [
             deque((NOTHING, first) for first in range(lane.first, lane.first + lane.rows - rows + 1, rows))
             for lane in lanes
@@ -79,20 +78,20 @@ class InputBuffer:
         self.keep = 0
 
     def use(self, chunk: int, until: float) -> None:
-        """Record the cycle until which the array reads a chunk."""
+        """Record that the array reads a chunk until cycle `until`."""
         self._reading = self._lane[chunk]
         self._used[chunk] = self._read[self._reading] = until
 
     def take(self, chunk: int, now: float | None = None) -> bool:
-        """Allocate rows to a chunk that has no rows yet. Return whether the chunk has rows now.
+        """Allocate rows to a chunk, unless it already has rows. Return whether it has rows now.
 
-        With a cycle `now`, the rows must be free in that cycle, in a lane that the array does not read. Without `now`,
-        the chunk gets the rows that become free first.
+        With `now`, the rows must be free in cycle `now`, in a lane that the array does not read. Without `now`, the
+        chunk gets the rows that become free first.
         """
         if chunk in self.place:
             return True
         candidates: list[tuple[float, int]] = []
-        # Begin with the lane after the lane that the array reads.
+        # Try the lane that the array reads last.
         for turn in range(len(self._slots)):
             lane = (self._reading + 1 + turn) % len(self._slots)
             old = self._slots[lane][0][0]

@@ -1,4 +1,4 @@
-"""The parts of a tiled convolution: tiles, jobs, the steps of a sum, copies of the input, and loads of weights."""
+"""The elements of a tiled convolution: tiles, jobs, the steps of a sum, copies of the input, and loads of weights."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tilewright.targets.gemmini.config import Config
 
 
 class Area(NamedTuple):
-    """A copy of a tile's input: the pixels that one kernel column reads, in the rows of one phase of the stride.
+    """A copy of a tile's input: the pixels that one kernel column reads.
 
-    The copy has one row for each row of the result, and `extra` additional rows for the kernel.
+    The copy has every stride-th input row, from row `phase` on, and has `extra` more rows than the result.
     """
 
     phase: int
@@ -32,8 +32,8 @@ class Area(NamedTuple):
 class Step(NamedTuple):
     """One product of a sum: a block of channels of A times a block of weights.
 
-    A begins in an area, `below` rows of results below the area's first row. The weights begin at the given channel,
-    kernel row and kernel column. A row of A has `inner` numbers.
+    A begins `below` result rows after the start of its area. The weights begin at (`channel`, `row`, `column`) of the
+    kernel. A row of A has `inner` numbers.
     """
 
     block: int
@@ -46,10 +46,10 @@ class Step(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """The loads of weights for several blocks of outputs.
+    """The loads of weights for several blocks of outputs, from block `first` on.
 
-    `first`: the first block. `blocks`, `steps`: the numbers of blocks and steps side by side in a row of DRAM. `row`:
-    the first row in DRAM. `load`: the number of the first load.
+    A row of DRAM contains the weights of `blocks` blocks for each of `steps` steps. `row` is the index of the first row
+    in DRAM, and `load` is the index of the first load.
     """
 
     first: int
@@ -60,9 +60,9 @@ class Unit(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A rectangle of the result before pooling (`out`) and after pooling: first row and column, rows and columns.
+    """A rectangle of the result, before pooling (`out`) and after pooling: first row, first column, rows, columns.
 
-    `pads`: the rows above the image and the columns left of the image that the pooling windows cover.
+    `pads` has the number of rows above the image, and of columns left of the image, that the pooling windows cover.
     """
 
     image: int
@@ -72,7 +72,7 @@ class Tile(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Sums that are computed together: several blocks of a group's outputs, for several pixels of a tile."""
+    """Sums that are computed together, for several blocks of a group's outputs and several pixels of a tile."""
 
     group: int
     first: int
@@ -85,8 +85,8 @@ class Job(NamedTuple):
 class Shape:
     """A convolution in tiles of `rows` x `columns` (pooled) results, and jobs of `blocks` blocks of outputs.
 
-    `ends`: the first and last jobs are smaller, so that the array starts early and the last store is short. `eager`:
-    inputs are loaded as early as possible. `biased`: the layer has offsets.
+    With `ends`, the first and the last jobs are small, so that the array starts early and the last store is short. With
+    `eager`, inputs are loaded as early as possible. With `biased`, the layer has offsets.
     """
 
     layer: Convolution
@@ -106,19 +106,18 @@ class Shape:
 
     @property
     def all_blocks(self) -> int:
-        """The number of blocks of outputs in a group."""
         return -(-self.layer.group[1] // self.config.dim)
 
     @cached_property
     def parts(self) -> list[Range]:
-        """The parts of the layer. One load covers the inputs of all groups of a part."""
+        """Ranges of groups, each small enough that one load covers the inputs of all its groups."""
         many = self.layer.groups > 1 and self.layer.group[0] == self.config.dim
         return ranges(self.layer.groups, self.config.spad_blocks if many else 1)
 
     @cached_property
     def _phases(self) -> list[tuple[int, int]]:
-        """The offset of each kernel row from the first kernel row: whole rows of results, and a phase of the stride."""
-        # Example: with a stride of 2, kernel row 3 needs the rows of phase 1, starting one row of results below.
+        """For each kernel row, its distance from the first kernel row in result rows, and the remaining phase."""
+        # Example: with a stride of 2, kernel row 3 reads the rows of phase 1, and begins one result row below.
         window = self.layer.window
         return [divmod(row * window.dilation[0], window.stride[0]) for row in range(window.kernel[0])]
 
@@ -132,14 +131,14 @@ class Shape:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The products of a group's sums, in order. Channels and their blocks are numbered inside the group."""
+        """The products of a group's sums, in order. Channels and blocks are counted from the start of the group."""
         layer = self.layer
         dim = self.config.dim
         steps = list[Step]()
         for wide, (index, area) in product(
             ranges(-(-layer.group[0] // dim), self.config.spad_blocks), enumerate(self.areas)
         ):
-            # Kernel rows are in order within an area, because the lines of the input arrive in this order.
+            # Within an area, kernel rows are in ascending order, like the arriving lines of the input.
             rows = [(row, below) for row, (below, phase) in enumerate(self._phases) if phase == area.phase]
             for (row, below), block in product(rows, range(wide.first, wide.first + wide.size)):
                 inner = min(dim, layer.group[0] - block * dim)
@@ -150,7 +149,7 @@ class Shape:
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
-        """For each block of outputs, the loads of its weights."""
+        """The loads of weights for each block of outputs."""
         units = list[Unit]()
         row = 0
         load = 0
@@ -169,14 +168,14 @@ class Shape:
         return last.load - (-len(self.steps) // last.steps)
 
     def load_of(self, group: int, block: int, step: int) -> int:
-        """Return the number of the load that contains the weights of a block of outputs for a step."""
+        """Return the index of the load with the weights of a block of outputs for a step."""
         unit = self.units[block]
         return group * self.loads + unit.load + step // unit.steps
 
     def weights(self, codes: Array, config: Config) -> Array:
         """Return weights in their DRAM layout, one load after the other: int8 [groups, rows, dim * blocks of a load].
 
-        `codes` have a shape that `Convolution.weights` takes, or (outputs, inputs) for a matrix product.
+        `codes` have a shape that `Convolution.weights` accepts, or (outputs, inputs) for a matrix product.
         """
         layer = self.layer
         dim = self.config.dim
@@ -196,7 +195,7 @@ class Shape:
 
     @property
     def most(self) -> tuple[int, int]:
-        """The largest number of rows and of columns of a tile's result before pooling."""
+        """The number of rows and of columns of the largest tile before pooling."""
         pool = self.layer.pool
         sizes = (self.rows, self.columns)
         rows, columns = (
@@ -207,19 +206,19 @@ class Shape:
 
     @cached_property
     def places(self) -> tuple[int, ...]:
-        """The first row of each area in a block of channels, and the total number of rows of the areas."""
+        """The first row of each area, counted from the start of a block of channels, then the total of the areas."""
         rows, columns = self.most
         return (0, *np.cumsum([(rows + area.extra) * columns for area in self.areas]).tolist())
 
     @property
     def channels(self) -> int:
-        """The number of blocks of channels in a part."""
+        """The number of blocks of input channels in a part."""
         depth = min(self.parts[0].size * self.layer.group[0], self.layer.channels[0])
         return -(-depth // self.config.dim)
 
     @property
     def chunks(self) -> int:
-        """The number of chunks in a tile's input. A chunk consists of the blocks of channels that one load covers."""
+        """The number of chunks of a tile's input. A chunk is the blocks of channels that one load covers."""
         return -(-self.channels // self.config.spad_blocks)
 
     @property
@@ -229,8 +228,8 @@ class Shape:
 
     @cached_property
     def lanes(self) -> tuple[tuple[Lane, ...], tuple[Lane, ...]]:
-        """The lanes for inputs and for weights, in separate banks if possible; () if the scratchpad is too small."""
-        # If the inputs fit half of a bank, weights use all other banks.
+        """The lanes for inputs and for weights, in separate banks if possible. Empty if the scratchpad is too small."""
+        # If the inputs fit half of a bank, the weights get three banks.
         bank = self.config.spad_rows
         banks = self.config.spad_banks
         rows = self.config.all_spad_rows
@@ -241,8 +240,8 @@ class Shape:
                 return lanes[:1], lanes[1:4]
             if self.chunks <= bank // self.chunk * 2:
                 return lanes[:2], lanes[2:4]
-        # On small machines, inputs and weights share banks: inputs take two quarters or more of the scratchpad, and
-        # weights take the rest. Each of them has two lanes.
+        # On small machines, inputs and weights share banks. The two lanes of the inputs take at least a quarter of the
+        # scratchpad each, and the two lanes of the weights take the rest.
         needed = -(-self.chunks // 2) * self.chunk
         for share in (rows // 4, rows * 3 // 8):
             rest = rows // 2 - share
@@ -252,7 +251,7 @@ class Shape:
 
     @cached_property
     def turns(self) -> list[tuple[Range, Tile]]:
-        """All tiles of all parts, in order."""
+        """The pairs of a part and a tile, in execution order."""
         first, last = self.parts[0], self.parts[-1]
         return [(part, tile) for part in self.parts for tile in self._tiles(part is first, part is last)]
 
@@ -270,18 +269,18 @@ class Shape:
 
     @property
     def flat(self) -> bool:
-        """Whether the result has one row. Small tiles then have fewer columns; otherwise, they have fewer rows."""
+        """Whether the result is a single row. If so, tiles are cut by columns, else by rows."""
         return self.layer.pooled[0] == 1
 
     @property
     def few(self) -> int:
-        """The rows (or columns, if `flat`) of the small first and last tiles; 0 if there are no small tiles."""
+        """The number of rows (columns if `flat`) of the small first and last tiles, or 0 without small tiles."""
         few = 2 * self.config.dim if self.flat else -(-2 * self.config.dim // self.columns)
         size = (self.rows, self.columns)[self.flat]
         return few if self.ends and 3 * few <= size and 4 * few <= self.layer.pooled[self.flat] else 0
 
     def _cut(self, begins: bool, ends: bool) -> list[Range]:
-        """Return the ranges of result rows (or columns, if `flat`) of the tiles."""
+        """Return the range of result rows (columns if `flat`) for each tile."""
         few = self.few
         extent = self.layer.pooled[self.flat]
         head, tail = few * begins, few * ends
@@ -292,7 +291,7 @@ class Shape:
         return [*ranges(head, few or 1), *middle, *(Range(extent - tail, tail) for _ in range(tail > 0))]
 
     def jobs(self, part: Range, tile: Tile, last: bool) -> Iterator[Job]:
-        """Yield the jobs of a part of a tile. With `last`, the last job is cut into smaller jobs."""
+        """Yield the jobs of a tile for a part. With `last`, cut the last job into smaller jobs."""
         pixels = prod(tile.out[2:])
         for group in range(part.first, part.first + part.size):
             for first, size in ranges(self.all_blocks, self.blocks):
@@ -301,12 +300,12 @@ class Shape:
                 yield from self._falling(job) if self.ends and ends and not self.few else (job,)
 
     def _keeps(self, block: int) -> bool:
-        """Return whether jobs can share a block's weights: the scratchpad has room for the weights of all steps."""
+        """Return whether several jobs can share a block's weights, which need room for all steps at once."""
         rows = len(self.steps) * self.units[block].blocks * self.config.dim
         return rows <= sum(lane.rows for lane in self.lanes[1])
 
     def _falling(self, job: Job) -> Iterator[Job]:
-        """Cut the last job into halves, and the last half again, so that few sums remain to be stored at the end."""
+        """Cut the last job into ever smaller jobs, so that few sums remain to be stored at the end."""
         while job.blocks > 1:
             taken = -(-job.blocks // 2)
             yield job._replace(blocks=taken)
@@ -320,10 +319,8 @@ class Shape:
 
 
 def split(pixels: int, dim: int) -> tuple[int, ...]:
-    """Return the number of rows of each block of A: blocks of about equal size, then a full block.
-
-    During the last block, the array takes the next weights, which needs all of the array's rows.
-    """
+    """Return the number of rows of each block of A: blocks of about equal size, then a full block."""
+    # During the last block, the array loads the next weights, which takes as many cycles as a full block.
     rest = max(pixels - dim, 0)
     count = -(-rest // dim)
     sizes = [rest // count + (nth < rest % count) for nth in range(count)]

@@ -1,4 +1,4 @@
-"""The operands that a job needs before its products: the tile's input, and offsets in the accumulator."""
+"""The operands that a job loads before its products: the tile's input, and offsets in the accumulator."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Addresses(NamedTuple):
 
 
 class Inputs:
-    """The input of a tile, for the groups of a part. A line is a row of an area. `turn` numbers the tiles of all parts.
+    """The input of a tile for the groups of a part, loaded by lines (rows of areas).
 
-    The first chunks of a layer are loaded block by block, so that products begin early. Each load of a later chunk has
-    the full width of a load.
+    The first chunks of a layer are loaded block by block, so that products begin early. Later loads have the full
+    width. `turn` is the index of the (part, tile) pair.
     """
 
     def __init__(
@@ -54,30 +54,30 @@ class Inputs:
         )
 
     def chunk(self, block: int) -> int:
-        """Return the number of a block's chunk. Chunks are numbered across all tiles."""
+        """Return the number of the chunk with a block of channels. Chunks are numbered across all tiles."""
         return self.turn * self.shape.chunks + block // self.shape.config.spad_blocks
 
     def place(self, block: int, area: int) -> int:
-        """Return the first row of an area of a block of channels."""
+        """Return the first scratchpad row of an area for a block of channels."""
         shape = self.shape
         within = block % shape.config.spad_blocks * shape.places[-1]
         return self._input_buffer.place[self.chunk(block)] + within + shape.places[area]
 
     def ready(self, job: Job, step: Step, block: int) -> float:
-        """Return the cycle in which the products of a step may begin, and load the missing lines."""
+        """Load the lines of a step that are missing, and return the cycle in which the step's products may begin."""
         ready = 0.0
         width = self.tile.out[3]
         first, last = (step.below + pixel // width for pixel in (job.pixel, job.pixel + job.pixels - 1))
         for line in range(first, last + 1):
             if (block, step.area, line) not in self._arrived:
                 self._load(block, step.area, line)
-            # The array takes one pixel per cycle, so pixel k of the job may arrive k cycles after the first pixel.
+            # The array takes one pixel per cycle, so pixel k of the job may arrive k cycles after the start.
             for column, when in self._arrived[block, step.area, line]:
                 ready = max(ready, when - max(0, (line - step.below) * width + column - job.pixel))
         return ready
 
     def prefetch(self, now: float) -> bool:
-        """Load the next line if there is room in cycle `now`. Return whether the line was loaded."""
+        """Load the next line if its rows are free in cycle `now`. Return whether the line was loaded."""
         while self._wanted and self._wanted[0] in self._arrived:
             self._wanted.popleft()
         if not self._wanted or not self._input_buffer.take(self.chunk(self._wanted[0][0]), now):
@@ -87,11 +87,10 @@ class Inputs:
 
     @property
     def complete(self) -> bool:
-        """Whether a load has been issued for every line."""
         return not self._wanted
 
     def _load(self, block: int, index: int, line: int, now: float = 0.0) -> None:
-        """Load a line for a block of channels, and for the other blocks that the same load covers."""
+        """Load a line for a block of channels, and for all other blocks that the same load covers."""
         shape = self.shape
         layer = self.shape.layer
         config = self.shape.config
@@ -133,9 +132,9 @@ class Inputs:
 
 
 class Sums:
-    """The sums of a job, from row `place` of the accumulator on. The offsets of the sums are loaded in cycle `ready`.
+    """The sums of a job, which begin at accumulator row `place`. Their offsets have arrived in cycle `ready`.
 
-    `stored` has the cycle in which each row of the accumulator was last stored.
+    For each accumulator row, `stored` has the cycle of the last store.
     """
 
     def __init__(self, shape: Shape, issue: Issue, stored: Array, d: int, job: Job, place: int) -> None:
@@ -155,16 +154,15 @@ class Sums:
         )
 
     def row(self, block: int) -> int:
-        """Return the first row of a block of outputs."""
         return self.place + (block - self.job.first) * self.job.pixels
 
     def complete(self) -> None:
-        """Load all offsets that are not loaded yet."""
+        """Load the remaining offsets."""
         while self._pieces:
             self._load(0.0)
 
     def prefetch(self, now: float) -> bool:
-        """Load the next offsets if their rows are free in cycle `now`. Return whether the rows are free."""
+        """Load the next offsets if their rows are free in cycle `now`. Return whether they were loaded."""
         if not self._pieces or not self.shape.biased or self._free() > now:
             return False
         self._load(now)
