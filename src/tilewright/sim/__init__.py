@@ -1,4 +1,4 @@
-"""The simulation kernel, which all machines share. It knows steps and memories, but no machine.
+"""The simulation kernel, which all machines share. Its inputs are steps and memories, and nothing depends on a machine.
 
 A target decodes a launch into a step table (`steps.py`): the unit of each step, the tokens that it pops and pushes, and
 its footprint (the memory elements that the step touches). The passes work on this table, without data:
@@ -10,6 +10,6 @@ its footprint (the memory elements that the step touches). The passes work on th
   path.
 
 `passes.py` runs each pass when its result is needed. Results are the trace (`steps.py`), `figures.py`, `events.py` for
-energy and `chart.py` for the page. `walk.py` is the launch as the debugger sees it. `jit.py` compiles loops, and
+energy and `chart.py` for the page. `walk.py` is the debugger's interface to a launch. `jit.py` compiles loops, and
 `native.py` keeps the machine code of these loops.
 """

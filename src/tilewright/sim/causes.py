@@ -1,4 +1,4 @@
-"""Why a launch takes as long as it does: the critical path, walked from the end of the launch back to its beginning.
+"""The critical path of a launch, which explains every cycle: walked from the end of the launch back to its beginning.
 
 Every cycle of a launch lies in exactly one stretch of the path, and a stretch has one step and one cause. From the end
 of a step, the walk goes back to the start of the step, and continues with the event that let the step start: the end of
@@ -16,9 +16,9 @@ from tilewright.array import Array, ascending
 from tilewright.sim.figures import Definition
 from tilewright.sim.jit import compiled, part
 
-#: Causes of a wait before a step: the command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: none).
-CAUSE_COMMAND = 1
-CAUSE_TOKEN = 2
+#: Causes of a wait before a step (0: the step did not wait).
+CAUSE_COMMAND = 1  # for the delivery of its command
+CAUSE_TOKEN = 2  # for a token; the index of the queue is added
 #: Kinds of a stretch: the step's own work, its data on the DRAM port, the wait until data arrive, the wait for the port
 #: while the port serves other clients, the delivery of a command, the wait for room in a token queue.
 WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE = range(6)
@@ -64,9 +64,9 @@ STEP_US = 10
 class StepTimes(NamedTuple):
     """The start, the end and the waits of n steps: int64 arrays [n], times in cycles.
 
-    Unit u runs the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]).
-    `giver` [n, queues] is the step that pushed the token that step s pops, as in `sim.order.Order`. `room` [n, queues]
-    is the step whose pop made room for the token that step s pushes, as in `StepTable.makes_room`.
+    Unit u executes the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]). For each step and queue, `giver`
+    [n, queues] is the step that pushed the popped token (as in `sim.order.Order`), and `room` [n, queues] is the step
+    whose pop made room for the pushed token (`StepTable.makes_room`).
     """
 
     first: Array
@@ -76,19 +76,19 @@ class StepTimes(NamedTuple):
     room: Array
     start: Array
     end: Array
-    worked: Array  # when the step's work was done
-    released: Array  # when the step freed its unit
-    delivered: Array  # when the unit had the command
+    worked: Array  # the end of the step's work
+    released: Array  # the time when the unit was free for the next step
+    delivered: Array  # the time when the command was in the unit's queue
     wait: Array
     cause: Array
-    beats: Array  # cycles of the step's own data on the port; 0: the step moves no data
+    beats: Array  # cycles in which the step's own data are on the port
     contention: Array
 
 
 class Limits(NamedTuple):
     """The limits of a machine's queues, as the time pass (sim.timeline) uses them.
 
-    `depth`: commands that a unit's queue holds (0: commands are not fetched). `room` and `outstanding`: as in `Units`.
+    A command queue has `depth` entries (0: commands are not fetched). `room` and `outstanding` are those of `Units`.
     """
 
     depth: int
@@ -99,8 +99,8 @@ class Limits(NamedTuple):
 class Path(NamedTuple):
     """The m stretches of the critical path in order of time, as columns int64 [m].
 
-    `step` is the step that a stretch lies in, `kind` is WORK, TRANSFER, ..., and `end` is the cycle in which the
-    stretch ends. The first stretch begins in cycle 0; each later stretch begins where the previous stretch ends.
+    Each stretch belongs to one step (`step`), has a `kind` (WORK, TRANSFER, ...), and ends in cycle `end`. The first
+    stretch begins in cycle 0, and each later stretch at the end of the previous stretch.
     """
 
     step: Array
@@ -113,10 +113,10 @@ class Path(NamedTuple):
     def charged(self, codes: Array, count: int, ends: Array) -> Array:
         """Return the cycles of each cause in each span of the launch, int64 [spans, count].
 
-        `codes` [m]: the cause of each stretch, 0..count-1. Span i begins where span i - 1 ends, and ends in `ends[i]`;
-        ends never decrease, and the last end is the end of the launch.
+        `codes` [m] is the cause of each stretch, 0..count-1. Span i ends in cycle `ends[i]`, where span i + 1 begins.
+        The ends are in ascending order, and the last end is the end of the launch.
         """
-        # The path is cut at the ends of the spans as well, so that a piece lies in one stretch and in one span.
+        # Cut the path at the ends of the stretches and of the spans. Each piece then lies in one stretch and one span.
         edges = ascending(np.concatenate([self.end, ends]))
         stretch = np.searchsorted(self.end, edges)
         span = np.searchsorted(ends, edges)
@@ -130,7 +130,7 @@ def critical_path(timed: StepTimes, limits: Limits) -> Path:
     count = len(timed.start)
     stretches = np.zeros((3, 6 * count + 1), np.int64)
     last = int(np.argmax(timed.end)) if count else 0
-    position = np.empty_like(timed.order)  # the place of each step in timed.order
+    position = np.empty_like(timed.order)  # the index of each step in timed.order
     position[timed.order] = np.arange(count)
     size = int(_walk.of(STEP_US * count)(timed, position, limits, last, stretches)) if count else 0
     step, kind, cycles = stretches[:, :size][:, ::-1].copy()  # not a view, which would keep all of `stretches`
@@ -139,18 +139,19 @@ def critical_path(timed: StepTimes, limits: Limits) -> Path:
 
 @compiled
 def _walk(timed: StepTimes, position: Array, limits: Limits, last: int, stretches: Array) -> int:
-    """Write the stretches of the path, from the last one to the first, and return their number.
+    """Write the stretches of the path in reverse order, beginning with step `last`, and return their number.
 
-    The rows of `stretches` [3, room] are the step, kind and cycles of each stretch. `last` is the step that ends last.
+    The rows of `stretches` [3, room] are the step, kind and cycles of each stretch.
     """
     count = 0
     s = last
     t = timed.end[last]
     while True:
-        # The path has reached time t in step s. Continue at the start of s, or of the step that kept s in its unit.
+        # The path has reached time t in step s. If s could not leave its unit when its work was done, the path
+        # continues at the step for which s waited; otherwise the path continues at the start of s.
         if timed.released[s] > timed.worked[s]:
             popper = _made_room(timed, limits, s)
-            if popper < 0:  # no token waited for room: s waited for the end of an earlier step (Units.outstanding)
+            if popper < 0:  # not a wait for room, so a wait for the end of an earlier step (Units.outstanding)
                 early = timed.order[position[s] - limits.outstanding]
                 count = _add(stretches, count, s, LATENCY, t - timed.end[early])
                 s = early
@@ -161,7 +162,7 @@ def _walk(timed: StepTimes, position: Array, limits: Limits, last: int, stretche
         else:
             count = _add_work(timed, s, t, stretches, count)
         t = timed.start[s]
-        # The path is at the start of step s. Continue at the step whose start or end let s start.
+        # The path has reached the start of step s. Find the event that allowed s to start.
         while timed.wait[s] > 0 and timed.cause[s] == CAUSE_COMMAND:
             s, t, count = _delivery(timed, position, limits, s, t, stretches, count)
             if s < 0:
@@ -177,7 +178,6 @@ def _walk(timed: StepTimes, position: Array, limits: Limits, last: int, stretche
 
 @part
 def _add(stretches: Array, count: int, step: int, kind: int, cycles: int) -> int:
-    """Write a stretch after the first `count`, and return the new number of stretches."""
     stretches[0, count] = step
     stretches[1, count] = kind
     stretches[2, count] = cycles
@@ -186,7 +186,7 @@ def _add(stretches: Array, count: int, step: int, kind: int, cycles: int) -> int
 
 @part
 def _made_room(timed: StepTimes, limits: Limits, s: int) -> int:
-    """Return the step whose pop made room for a token of step `s` when `s` released its unit; -1 if there is none."""
+    """Return the step whose pop allowed step `s` to push its token and leave its unit; -1 if there is no such pop."""
     popper = -1
     for q in range(timed.room.shape[1]):
         r = timed.room[s, q]
@@ -199,8 +199,8 @@ def _made_room(timed: StepTimes, limits: Limits, s: int) -> int:
 def _add_work(timed: StepTimes, s: int, t: int, stretches: Array, count: int) -> int:
     """Write the stretches of step `s` from its start to `t`, and return the new number of stretches.
 
-    A step that moves data has three stretches even if their cycles are 0. The path may leave the step before its data
-    have arrived (see Costs.ahead). So the port's cycles are charged first, and the wait for other clients next.
+    A step that moves data has three stretches, some of which may have 0 cycles. If the step releases its unit before
+    its data arrive (Costs.ahead), there are fewer cycles than data: charge the data first, then the contention.
     """
     left = t - timed.start[s]
     if timed.beats[s] == 0:
@@ -216,14 +216,15 @@ def _add_work(timed: StepTimes, s: int, t: int, stretches: Array, count: int) ->
 def _delivery(
     timed: StepTimes, position: Array, limits: Limits, s: int, t: int, stretches: Array, count: int
 ) -> tuple[int, int, int]:
-    """Follow the delivery of the command of step `s` back from time `t`, one command at a time in stream order.
+    """Go back from time `t`, when the command of step `s` was delivered, from each command to the previous command.
 
-    A command waits for the previous command, or for room in its unit's queue, which the start of an earlier step makes.
-    Return this step, its start time and the number of stretches. The step is -1 if no command waited for room.
+    A delivery waits for the previous delivery, or for room in the unit's queue. Stop at a delivery that waited for
+    room. Return the step whose start made this room, the time of its start, and the number of stretches. The step is
+    -1 if no delivery waited for room.
     """
     i = s
     while i >= 0:
-        freed = position[i] - limits.depth  # a full queue of `depth` commands has room when this step starts
+        freed = position[i] - limits.depth  # the start of this step makes room for command i if the queue is full
         k = timed.order[freed] if freed >= timed.first[timed.unit[i]] else -1
         earlier = timed.delivered[i - 1] if i > 0 else 0
         if k >= 0 and timed.start[k] + 1 == timed.delivered[i] and timed.start[k] >= earlier:

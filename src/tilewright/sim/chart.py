@@ -18,7 +18,10 @@ ROW, KIND, NUMBER, START, END, STEP = range(6)
 
 
 class Row(NamedTuple):
-    """A row of a chart. The height of a box grows with its number; number `most` fills the row (0: equal heights)."""
+    """A row of a chart. A box with the number `most` has the height of the row; smaller numbers have lower boxes.
+
+    If `most` is 0, all boxes have the same height.
+    """
 
     name: str
     most: int = 0
@@ -27,8 +30,8 @@ class Row(NamedTuple):
 class Kind(NamedTuple):
     """A kind of boxes: its text, in which "#" stands for the number of a box, and its look.
 
-    The boxes have the colour of the unit or cause named `colour`. Boxes lie between `top` and `bottom`, in percent of
-    the row's height.
+    `colour` is the name of a unit or cause, whose colour the boxes have. Boxes lie between `top` and `bottom`, in
+    percent of the row's height.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""The input of the time pass besides the step table: costs of steps, the DRAM port, the delivery of commands."""
+"""The inputs of the time pass, in addition to the step table: costs of steps, DRAM port, delivery of commands."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Channel(NamedTuple):
     If `in_flight` is 0, bursts are granted in order of request. The bursts of a row are requested without a pause, and
     a unit requests its next row when the data of the previous row has arrived.
 
-    If `in_flight` is n > 0, there is a command channel. One read is granted per cycle, in order of Costs.priority,
-    fetch first, with at most n reads outstanding. A unit requests its next burst, of reads or writes, in the cycle
-    after a grant. The first beat of a write comes `write_latency` cycles after its grant.
+    If `in_flight` is n > 0, there is a command channel. One read is granted per cycle: fetch has the highest priority,
+    then the unit with the lowest Costs.priority. At most n reads are outstanding. A unit requests its next burst in
+    the cycle after a grant. The first beat of a write comes `write_latency` cycles after its grant.
 
-    The other numbers describe a command channel whose clients wait for more than a grant:
+    The other numbers are for a command channel with further delays:
     - `turn`: the number of cycles from a grant to the client's next request;
     - `rests`: no read is granted in the cycle in which a burst has its last beat;
     - `streams`: a read has no latency if its grant precedes the first beat of the previous read;
     - `answer`: the number of cycles from a write's last beat to its response (-1: writes have no response). The
-      response ends the write, and the unit's next write follows the response;
-    - `pause`: a write pauses for one cycle after every `pause` beats (0: never), but not after its last beat.
+      unit cannot request its next write before this response;
+    - `pause`: a write pauses for one cycle after every `pause` beats, except after its last beat (0: no pauses).
     """
 
     beat_bytes: int
@@ -43,16 +43,17 @@ class Channel(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """The delivery of commands of `insn_bytes` bytes to the units, in stream order, into queues of `depth` commands.
+    """The fetch of commands from DRAM, `insn_bytes` bytes each, and their delivery to the units in stream order.
 
-    If `depth` is 0, there is no fetch, and all commands are delivered at the start. Commands are read in batches of
-    `batch` commands (0: one burst) and delivered one per cycle. The next batch is requested when the last command has
-    been delivered. With a `buffer` (its size in commands), the next batch is requested as soon as the buffer has room
-    for a batch, and commands are packed into beats without gaps. A command leaves its queue when its step starts.
+    Each unit has a queue of `depth` commands. A command leaves its queue when its step starts. If `depth` is 0, there
+    is no fetch, and all commands are delivered at the start.
 
-    The first batch is requested in cycle `lead`, and each later batch `turn` cycles after the last delivery. A command
-    reaches its queue `delay` cycles after it is delivered. If `unpack` is -1, delivery begins when the first command of
-    a batch has arrived, else `unpack` cycles after the data of the whole batch have arrived.
+    Commands are read in batches of `batch` commands (0: one burst), and delivered one per cycle. The first batch is
+    requested in cycle `lead`. Without a buffer (`buffer` 0), a batch is requested `turn` cycles after the delivery of
+    the last command. A buffer of `buffer` commands requests a batch as soon as it has room for it, and its commands are
+    packed into beats without gaps. A command reaches its queue `delay` cycles after its delivery. If `unpack` is -1,
+    the first command is delivered when it has arrived. Otherwise, delivery waits until the whole batch has arrived, and
+    then for `unpack` cycles.
     """
 
     insn_bytes: int
@@ -77,7 +78,7 @@ class Units(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """The costs of steps, int64 [n]: `lead` cycles, then a transfer of `rows` of `row_bytes`, then `busy` cycles."""
+    """The costs of steps, int64 [n]. A step takes `lead` cycles, transfers `rows` rows, and works for `busy` cycles."""
 
     lead: Array
     busy: Array
@@ -87,18 +88,19 @@ class Costs(NamedTuple):
     #: A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest burst.
     address: Array
     stride: Array
-    priority: Array  # of the step's reads: the lowest number is granted first; of equal numbers, the lowest unit
-    #: The number of cycles without a beat that the step needs to write zeros. Filling begins `fill_lead` cycles after
-    #: the start, and after the data of the unit's earlier steps have arrived.
+    #: If several units request reads, the lowest number is granted first, and for equal numbers the lowest unit.
+    priority: Array
+    #: The step writes zeros in this number of cycles, each a cycle without a beat. Filling begins `fill_lead` cycles
+    #: after the start, and after the data of the unit's earlier steps have arrived.
     fill: Array
-    #: A step with a `tail` ends at least `tail` cycles after it releases its unit, and at least `settle` cycles after
-    #: its last beat; the steps of a unit end in order, one per cycle.
+    #: If `tail` is above 0, the step ends at least `tail` cycles after it releases its unit, and at least `settle`
+    #: cycles after its last beat. The steps of a unit end in order, one per cycle.
     tail: Array
     settle: Array
-    #: 1: the step releases its unit when its last burst is granted.
+    #: 1: the step runs ahead, which means that it releases its unit when its last burst is granted.
     ahead: Array
     fill_lead: Array
-    #: Before the `fill_last` last of these cycles, filling pauses for `fill_pause` cycles, with or without beats.
+    #: When `fill_last` of the filling cycles remain, filling pauses for `fill_pause` cycles (with or without beats).
     fill_last: Array
     fill_pause: Array
 
@@ -110,7 +112,7 @@ class Costs(NamedTuple):
 
 
 class Simulated(NamedTuple):
-    """A timing model's numbers for one launch, which the time pass needs besides the step table."""
+    """The numbers of a timing model for one launch."""
 
     costs: Costs
     channel: Channel
@@ -119,21 +121,19 @@ class Simulated(NamedTuple):
 
 
 def least_cycles(simulated: Simulated) -> Array:
-    """Return the least cycles for which each step occupies its unit, int64 [n].
+    """Return, for each step, the minimum number of cycles for which it occupies its unit, int64 [n].
 
-    These cycles are the step's lead and work. If the step moves data before it releases the unit, the latency of its
-    first beat and one cycle per beat are added. The result is 0 for a step that runs ahead, because its unit may be
-    free before its data arrive.
+    These are the cycles of the lead, the data (`data_cycles`) and the work. The minimum is 0 for a step that runs ahead
+    (Costs.ahead), because the step may release its unit before its data arrive.
     """
     costs = simulated.costs
     return np.maximum(costs.lead + np.where(costs.ahead, 0, data_cycles(simulated)) + costs.busy, 0) * (1 - costs.ahead)
 
 
 def data_cycles(simulated: Simulated) -> Array:
-    """Return the least cycles from each step's first request to the end of its data, int64 [n]; 0 without data.
+    """Return, for each step, the minimum number of cycles from its first request to its last data, int64 [n].
 
-    If writes have a response, each row of a write adds its latency, its pauses and a response. Bursts that end inside a
-    row are not counted.
+    The bound assumes one burst per row. If writes have a response, each row waits for the response of the previous row.
     """
     costs = simulated.costs
     channel = simulated.channel

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.array import Array
 
-#: The kinds of arithmetic that operations are made of. A comparison selects the smaller or larger operand.
+#: The kinds of arithmetic steps in operations. A comparison selects the smaller or larger operand.
 KINDS = ("add", "multiply", "shift", "compare", "float_add", "float_multiply", "instruction")
 #: The counts of Events that `total` adds up.
 COUNTS = ("read_bytes", "write_bytes", "instructions", "cycles")
@@ -20,7 +20,8 @@ COUNTS = ("read_bytes", "write_bytes", "instructions", "cycles")
 class Part(NamedTuple):
     """One arithmetic step of an operation: its kind (one of KINDS), and the width of its operands in bits.
 
-    The width of a product of two widths is their geometric mean, since its cost grows with their product.
+    The energy of a product grows with width * width. If its two operands have different widths, `bits` is therefore
+    the geometric mean of the widths.
     """
 
     kind: str
@@ -29,7 +30,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """`count` executions of one operation on single values. `parts` is the arithmetic of one execution."""
+    """An operation that is executed `count` times, each time on single values. `parts` are its arithmetic steps."""
 
     name: str
     count: int
@@ -67,7 +68,7 @@ class Events:
     #: Bytes of DRAM, fetched instructions included.
     read_bytes: int = 0
     write_bytes: int = 0
-    #: Each sequence of transfers finds all DRAM rows closed.
+    #: Before each sequence of transfers, all DRAM rows are closed.
     bursts: tuple[Bursts, ...] = ()
     instructions: int = 0
     cycles: int = 0  # 0: the launch was not timed
@@ -106,13 +107,13 @@ class Events:
         )
 
     def activations(self, row_bytes: int, banks: int) -> int:
-        """Return the row activations of all bursts; see the function `activations`."""
+        """Return the number of row activations for all bursts (see the function `activations`)."""
         return sum(-(-activations(moved, row_bytes, banks) // samples) for moved, samples in self.bursts)
 
     def to_json(self, row_bytes: int, banks: int) -> dict[str, Any]:
         """Return the counts by name, with the row activations of a DRAM that keeps `banks` rows of `row_bytes` open.
 
-        The row activations are None if the addresses of the transfers are not known.
+        Row activations are None if the addresses of the transfers are not known.
         """
         return {
             "macs": {work.name: work.count for work in self.macs},
@@ -129,9 +130,9 @@ class Events:
 
 
 def activations(bursts: Array, row_bytes: int, banks: int) -> int:
-    """Return how often a DRAM opens a row for a sequence of `bursts`, int64 [n, 2]: address and number of bytes.
+    """Return the number of times that a DRAM opens a row for `bursts`, int64 [n, 2]: address and number of bytes.
 
-    Neighbouring rows lie in different banks. Each bank keeps its last used row open; at first, all rows are closed.
+    Neighbouring rows lie in different banks. Each bank keeps its last used row open; initially, all rows are closed.
     """
     live = bursts[bursts[:, 1] > 0]
     if not len(live):
@@ -140,8 +141,8 @@ def activations(bursts: Array, row_bytes: int, banks: int) -> int:
     count = (live[:, 0] + live[:, 1] - 1) // row_bytes - first + 1
     before = np.cumsum(count) - count
     rows = np.repeat(first - before, count) + np.arange(int(count.sum()))
-    # The rows of each bank, still in order of time: a bank opens a row that differs from its previous row. The first
-    # row of a bank always differs, because a row lies in one bank only.
+    # Group the rows by bank; the rows of a bank stay in the order of time. A bank opens each row that differs from the
+    # row before it. This includes the first row of a bank, because the row before it lies in another bank.
     by_bank = rows[np.argsort(rows % banks, kind="stable")]
     return 1 + int(np.count_nonzero(by_bank[1:] != by_bank[:-1]))
 
@@ -149,7 +150,8 @@ def activations(bursts: Array, row_bytes: int, banks: int) -> int:
 def rows_of(address: Array, rows: Array, row_bytes: Array, stride: Array) -> Array:
     """Return the bursts of 2-D transfers, int64 [n, 2]: one for each row, or one for a whole transfer without gaps.
 
-    Transfer i moves `rows[i]` rows of `row_bytes[i]` bytes, `stride[i]` bytes apart, from byte `address[i]` on.
+    Transfer i moves `rows[i]` rows of `row_bytes[i]` bytes. The first row is at byte `address[i]`, and each later row
+    is `stride[i]` bytes after the previous row.
     """
     gapless = stride == row_bytes
     count = np.where(gapless, np.minimum(rows, 1), rows)

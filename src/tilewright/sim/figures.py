@@ -1,4 +1,4 @@
-"""The figures of a layer, a launch or a run: the meaning of each, and how it adds up."""
+"""The figures of a layer, a launch or a run, with the meaning of each figure and the rule for its sum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 
 class Definition(NamedTuple):
-    """The meaning of a cause of cycles, such as load bandwidth, and its remedy: one sentence for each."""
+    """The meaning of a cause of cycles, such as load bandwidth, and a remedy: one sentence for each."""
 
     means: str
     remedy: str
@@ -24,7 +24,7 @@ def by_size(causes: Mapping[str, int]) -> dict[str, int]:
 
 
 def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int]:
-    """Return the causes of `cycles`, the largest first: the `waits`, and the work of `unit` for all other cycles."""
+    """Return the causes of `cycles`, the largest first: the `waits`; all other cycles are work of `unit`."""
     return by_size({unit: cycles - sum(waits.values()), **waits})
 
 
@@ -45,39 +45,39 @@ def _causes_sum(rows: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _figure(total: Callable[[Iterable[Any]], Any] | None, default: Any = 0) -> Any:
-    """Declare a figure. `total` adds up its values for several layers or launches; None: the figure has no sum."""
+    """Declare a figure. The function `total` computes its sum over layers or launches (None: there is no sum)."""
     content = {"default_factory": dict} if default is dict else {"default": default}
     return field(**content, metadata={"total": total})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Figures:
-    """The figures of a layer, a launch or a run, for one sample. They are 0 for work of the host."""
+    """The figures of a layer, a launch or a run, for one sample. All figures are 0 for a layer that the host runs."""
 
     cycles: int = _figure(sum)
-    #: The time if each step waited for the previous step in the stream. The time is 0 if it is not known, and None if
-    #: it is not defined: a step waits for a later step, which pushes its token or makes room for its token.
+    #: The time if each step waited for the previous step in the stream (0: not known). The time is None if the steps
+    #: cannot run in stream order: a step needs a token of a later step, or room for a token that a later step makes.
     serial_cycles: int | None = _figure(_serial_sum)
-    #: The multiply-accumulates of the machine's instructions, without skipped padding taps, but with channels that only
-    #: fill the array.
+    #: The multiply-accumulates that the machine's instructions request. Padding channels of the array count, and taps
+    #: on padding pixels count unless the instructions skip them.
     executed_macs: int = _figure(sum)
-    #: The peak of the array for the operands' type.
+    #: The largest possible number of multiply-accumulates per cycle, for the types of the operands.
     macs_per_cycle: int = _figure(None)
     dram_read_bytes: int = _figure(sum)
     dram_write_bytes: int = _figure(sum)
-    #: The idle cycles, by cause, of the unit that does the work.
+    #: The idle cycles of the unit that does the work, by cause.
     stalls: Mapping[str, int] = _figure(_causes_sum, dict)
     #: All cycles by cause, the largest first; each cycle has one cause.
     causes: Mapping[str, int] = _figure(_causes_sum, dict)
-    #: The least number of cycles that the work can take on this machine in any order: the busy cycles of its busiest
-    #: resource, at most `cycles`. The number is 0 if it is not known, or if a part of the work was done before the
-    #: cycles begin: a layer's cycles begin when the previous layer ends.
+    #: A lower bound of the cycles, for any order of the instructions: the work of the busiest resource. The bound is 0
+    #: if it is not known. It is also 0 for a layer that began to work before the previous layer ended, because the
+    #: cycles of a layer begin at that end.
     bound: int = _figure(sum)
-    #: The argument that no order of the layer's instructions takes fewer cycles ("": no argument is known).
+    #: The reason why no order of the layer's instructions takes fewer cycles ("": no reason is known).
     optimal: str = _figure(None, "")
 
     def __post_init__(self) -> None:
-        if self.bound > self.cycles:  # a part of the work was done before these cycles begin
+        if self.bound > self.cycles:  # the layer began to work before the previous layer ended
             object.__setattr__(self, "bound", 0)
 
     @classmethod
@@ -89,18 +89,18 @@ class Figures:
 
     @classmethod
     def of(cls, figures: Figures, *about: Any, **further: Any) -> Self:
-        """Return an object of this subclass of Figures: the given figures, and the given further fields."""
+        """Return an object of this subclass of Figures, made of the given figures and the values of other fields."""
         return cls(*about, **{**{key.name: getattr(figures, key.name) for key in fields(Figures)}, **further})
 
     @property
     def utilization(self) -> float:
-        """Executed multiply-accumulates divided by the most that the array could do in these cycles; at most 1."""
+        """The executed multiply-accumulates, as a fraction of the multiply-accumulates possible in these cycles."""
         peak = self.cycles * self.macs_per_cycle
         return self.executed_macs / peak if peak else 0.0
 
     @property
     def binds(self) -> str:
-        """The cause of most of the cycles; "" if there are none."""
+        """The cause with the most cycles ("" if there are no cycles)."""
         return next(iter(self.causes), "")
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Findings of a check. Each names the steps, the memory, the range, and the token or write that is missing.
+"""Findings of a check. A finding names the steps, the memory, the range, and the missing token or write.
 
 Findings are grouped by their probable cause, so that one mistake is one entry of a report.
 """
@@ -19,11 +19,10 @@ UNINITIALISED = "uninitialised"
 STREAM = "stream"
 PORTABILITY = "portability"
 WRITE_DISTANCE = "write_distance"
-#: Kinds of findings from causes to consequences: steps after a deadlock do not run; a missing or superfluous token lets
-#: units overtake each other; a wrong address or such a race may be the cause of an access out of range or an
-#: uninitialised read.
+#: Kinds of findings, from causes to consequences. Steps after a deadlock do not run. A leftover token lets one unit
+#: overtake another, which is a race. Accesses out of range and races cause uninitialised reads.
 CAUSES = (STREAM, DEADLOCK, LEAK, OUT_OF_RANGE, RACE, UNINITIALISED)
-#: The largest number of further steps that a group lists after the findings that are shown.
+#: A group shows some of its findings. For the others, it lists the numbers of at most this many steps.
 LISTED = 5
 #: The probable cause of a finding: the kind of mistake, and its place.
 _Cause = tuple[str, str]
@@ -31,7 +30,7 @@ _Cause = tuple[str, str]
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect of a program. `steps` are instructions; `low`..`high` (exclusive) are elements of the memory `space`."""
+    """A defect of a program. `steps` are its instructions; `low`..`high` - 1 are the elements in the memory `space`."""
 
     kind: str
     message: str
@@ -39,13 +38,13 @@ class Finding:
     space: str = ""
     low: int = 0
     high: int = 0
-    #: The token queue of a deadlock or leak, or the path of the missing token of a race.
+    #: For a deadlock or leak, the token queue. For a race, the missing token's path between units ("load->compute").
     queue: str = ""
     launch: str = ""
-    #: The affected parts of low..high; empty means all of it.
+    #: The affected parts of low..high (empty: the whole range).
     ranges: tuple[tuple[int, int], ...] = ()
-    #: A memory (of micro-ops) that one of the steps reads uninitialised. The values in this memory decide which
-    #: elements the step touches, so the finding is a consequence of the uninitialised read.
+    #: The name of a memory, such as the micro-ops, from which one of the steps reads uninitialised values. These values
+    #: decide which elements the step touches, so the finding is a consequence of the uninitialised read.
     undefined_by: str = ""
 
     @property
@@ -57,7 +56,6 @@ class Finding:
         return f"{self.kind} in {self.launch}: {self.message}" if self.launch else f"{self.kind}: {self.message}"
 
     def inside(self, launch: str) -> Finding:
-        """Return this finding with the launch's name added."""
         return replace(self, launch=launch)
 
     def overlaps(self, other: Finding) -> bool:
@@ -89,13 +87,13 @@ class Group:
 
     @property
     def place(self) -> Finding:
-        """The finding to look at first: a race rather than leftover tokens, which are only found at the end."""
+        """The finding to look at first. A race shows the defect more directly than the tokens left over at the end."""
         race = next((finding for finding in self.findings if finding.kind == RACE), self.first)
         return race if self.first.kind == LEAK else self.first
 
     @property
     def shown(self) -> tuple[Finding, ...]:
-        """The first finding of each kind: the root, and one example for each kind of consequence."""
+        """The first finding of each kind, beginning with the root."""
         first: dict[str, Finding] = {}
         for finding in self.findings:
             first.setdefault(finding.kind, finding)
@@ -103,7 +101,7 @@ class Group:
 
     @property
     def others(self) -> str:
-        """Text that counts the findings that are not `shown` and names their first steps; "" if there are none."""
+        """The number of the findings that are not `shown`, and their first steps, as text; "" if all are shown."""
         more = [finding for finding in self.findings if finding not in self.shown]
         places = [f"#{finding.steps[-1]}" for finding in more if finding.steps][:LISTED]
         at = f", at {' '.join(places)}{' ...' if len(more) > len(places) else ''}" if places else ""
@@ -111,7 +109,6 @@ class Group:
 
     @property
     def lines(self) -> Iterator[str]:
-        """The lines of a report about this group."""
         first, *consequences = self.shown
         yield str(first)
         yield from (f"  so {finding}" for finding in consequences)
@@ -124,9 +121,10 @@ class Group:
 
 
 def grouped(findings: Iterable[Finding]) -> tuple[Group, ...]:
-    """Return groups of findings with one cause. Each group begins with its root, and is sorted by CAUSES, then by step.
+    """Return one group of findings for each cause.
 
-    Findings of different launches have different causes. `_Rules` has the rules for findings of the same launch.
+    A group is sorted by the kind of finding (in the order of CAUSES), then by step, so that it begins with its root.
+    Findings of different launches have different causes. `_Rules` finds the causes in one launch.
     """
     launches: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -146,12 +144,12 @@ def _of_launch(findings: Sequence[Finding]) -> Iterator[Group]:
 def _order(finding: Finding) -> tuple[int, int]:
     rank = CAUSES.index(finding.kind) if finding.kind in CAUSES else len(CAUSES)
     if finding.kind == STREAM and finding.queue:
-        rank = CAUSES.index(RACE)  # the end of the program overtakes a step
+        rank = CAUSES.index(RACE)  # the program may end before the step does, which is a kind of race
     return -1 if finding.decides else rank, max(finding.steps, default=-1)
 
 
 class _Rules:
-    """The rules that give each finding of a launch its cause: findings with the same cause form a group."""
+    """The rules for the causes of findings in one launch. Findings with the same cause form a group."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._leaks = {finding.queue for finding in findings if finding.kind == LEAK}
@@ -161,15 +159,16 @@ class _Rules:
         # All findings about steps that read uninitialised micro-ops have one cause.
         if finding.undefined_by:
             return "micro-ops", finding.undefined_by
-        # A race and an uninitialised read of the same elements have one cause: the read came before the write.
+        # If a race affects the same elements, the race is the cause of the uninitialised read: the read may come before
+        # the write that initialises them.
         if finding.kind == UNINITIALISED:
             for race in self._races:
                 if finding.overlaps(race):
                     return self.cause(race)
         if finding.queue and finding.kind in (RACE, STREAM, LEAK):
-            # Races that lack a token on the same path, which may lead through several queues (`hazards.token_path`). If
-            # a queue on this path has superfluous tokens, this queue is the likely mistake, since its consumer runs
-            # ahead by these tokens.
+            # Races with a missing token on the same path have one cause. The path may lead through several queues
+            # (`hazards.token_path`). If one of these queues has leftover tokens, they are the probable cause, because
+            # its consumer runs ahead by the number of these tokens.
             units = finding.queue.split("->")
             legs = ("->".join(pair) for pair in pairwise(units))
             return "tokens", next((leg for leg in legs if leg in self._leaks), finding.queue)
@@ -178,7 +177,7 @@ class _Rules:
 
 def _joined(by_cause: Mapping[_Cause, list[Finding]]) -> list[list[Finding]]:
     groups: list[list[Finding]] = []
-    common: list[set[int]] = []  # for each group, the steps that all of its races have
+    common: list[set[int]] = []  # for each group, the steps that occur in all of its races
     for (what, _), group in by_cause.items():
         steps = set.intersection(*(set(finding.steps) for finding in group)) if what == "tokens" else set()
         near = next((place for place, others in enumerate(common) if others & steps), None)

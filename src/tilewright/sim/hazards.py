@@ -1,9 +1,9 @@
 """Find races and uninitialised reads: check the accesses of a program against the happens-before relation.
 
 A coarse pass (see suspects) finds the ranges where a conflict is possible. These ranges are scanned element by element.
-The steps are visited in one legal order with a shadow of every element: its last writer, and its last reader in each
-unit. Two accesses from different units, of which at least one is a write, conflict if the vector clock does not order
-the two. As happens-before is static, the findings do not depend on the visiting order (FastTrack, PLDI 2009).
+The scan visits the steps in one legal order. Every element has a shadow: its last writer, and its last reader in each
+unit. Two accesses from different units conflict if one of them is a write and the vector clocks do not order them. As
+happens-before is static, the findings do not depend on the visiting order (FastTrack, PLDI 2009).
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ MAX_EVENTS = 256
 ELEMENT_US = 6
 #: The largest number of ranges that a message lists for one pair of steps.
 SHOWN = 3
-#: States of an element without a writer: never written, filled by the host before the launch, or outside the ranges.
+#: The state of an element that no step has written.
 UNWRITTEN = -1
-PRESET = -2
-NOT_CHECKED = -4
-#: The result of `_access` if an access conflicts with no other.
+PRESET = -2  # filled by the host before the launch
+NOT_CHECKED = -4  # outside of the scanned ranges
+#: The result of `_access` if there is no conflict.
 NO_CONFLICT = -3
 
 
 def hazards(table: StepTable, order: Order) -> list[Finding]:
-    """Return races and uninitialised reads of the steps that can run. `out_of_range` must have found nothing."""
+    """Return the races and uninitialised reads of the steps that can run. All accesses must be in range."""
     ranges = suspects(table, order)
     return scan(table, order, ranges) if len(ranges) else []
 
 
 def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
-    """Check some ranges (int64 [k, 3]: memory, low, high, ascending) element by element; return their hazards."""
+    """Return the hazards in some ranges (int64 [k, 3]: memory, low, high, ascending), checked element by element."""
     footprints = _inside(table.footprints, ranges)
     rows = footprints.rows
     low, offset, total = _windows(table, rows, ranges)
@@ -88,10 +88,10 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
 def _undefined_steps(
     table: StepTable, order: Order, ranges_of: Mapping[tuple[int, int, int], Sequence[tuple[int, int]]]
 ) -> dict[int, str]:
-    """Return the steps whose footprint depends on uninitialised elements (see Space.decides), {step: memory}.
+    """Return each step whose footprint depends on an uninitialised element (Space.decides), with the memory's name.
 
-    A scan reports only the first step that reads an element; this function returns all steps that read it before its
-    first write.
+    The scan reports only the first read of an uninitialised element. The result has all steps that read the element
+    before its first write.
     """
     position = np.zeros(len(table), np.int64)
     memory_of = dict[int, str]()
@@ -143,10 +143,9 @@ def _inside(footprints: Footprints, ranges: Array) -> Footprints:
 
 
 def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array, int]:
-    """Return, for each memory, its first element with a shadow and the index of this shadow; also the size of all.
+    """Return `low` and `offset` of the Shadows, and the number of shadows.
 
-    An element that the host has filled and no step writes cannot race, and is always initialised: this element needs no
-    shadow.
+    An element needs no shadow if the host has filled it and no step writes it: it cannot race, and is initialised.
     """
     low = np.zeros(len(table.spaces), np.int64)
     size = np.zeros(len(table.spaces), np.int64)
@@ -162,7 +161,8 @@ def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array
 
 
 def _filled(space: Space, rows: Array) -> Array:
-    ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)  # (-1, -1): for rows before the first range
+    # The first range is empty: it is the home of rows that begin before all initialised ranges.
+    ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)
     home = ranges[np.searchsorted(ranges[:, 0], rows[:, BASE], side="right") - 1]
     return end_of(rows) <= home[:, 1]
 
@@ -170,9 +170,9 @@ def _filled(space: Space, rows: Array) -> Array:
 class Shadows(NamedTuple):
     """The shadows of all memories in one vector: the last accesses to each element.
 
-    The shadows of memory m are `offset[m]`..`offset[m + 1] - 1`, where `offset[m]` belongs to element `low[m]`.
-    `written` is the last writer of an element, or a state if it has no writer; `read` [elements, units] is the last
-    reader in each unit.
+    The shadows of memory m are `offset[m]`..`offset[m + 1] - 1`; the first of these belongs to element `low[m]`. For
+    each element, `written` is its last writer, or one of the states such as UNWRITTEN; `read` [elements, units] is its
+    last reader in each unit.
     """
 
     low: Array
@@ -220,12 +220,11 @@ def _scan(steps: Accesses, shadows: Shadows, events: Array) -> int:
 def _access(steps: Accesses, shadows: Shadows, step: int, mode: int, at: int) -> int:
     """Record an access to the element `at`, and return the earlier step that conflicts with this access.
 
-    The result is UNWRITTEN if the step reads an element that nothing has written, and NO_CONFLICT if no earlier access
-    conflicts.
+    The result is UNWRITTEN for the read of an uninitialised element, and NO_CONFLICT if no earlier access conflicts.
     """
-    # `clock[step, v]` steps of unit v certainly end before the step: the steps of lower rank. Comparing with the last
-    # writer and the last reader of each unit is enough. Earlier accesses of a unit come before its last one in program
-    # order, and an earlier writer was compared with the last writer when the last writer wrote.
+    # The steps of unit v with a rank below clock[step, v] certainly end before the step. It is enough to compare the
+    # access with the last writer, and with the last reader of each unit. All earlier readers of the unit precede its
+    # last reader. All earlier writers were compared with the next writer, so their conflicts are already recorded.
     unit = steps.unit
     rank = steps.rank
     clock = steps.clock
@@ -253,9 +252,9 @@ def _access(steps: Accesses, shadows: Shadows, step: int, mode: int, at: int) ->
 
 @part
 def _record(events: Array, count: int, first: int, step: int, space: int, where: int) -> int:
-    """Add a conflict at element `where`: extend the last of `count` events if its range adjoins, else add an event.
+    """Add a conflict at element `where`, and return the new number of events.
 
-    Return the number of events. When all rows of `events` are in use, further conflicts are dropped.
+    If the same conflict ends at element `where` - 1, its range is extended. If `events` is full, nothing is added.
     """
     if first == NO_CONFLICT:
         return count
@@ -276,7 +275,7 @@ def _record(events: Array, count: int, first: int, step: int, space: int, where:
 def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int, int]]) -> Finding:
     """Return the finding for a conflict in some ranges of a memory.
 
-    `pair` is (first step, or UNWRITTEN for an uninitialised read; second step; index of the memory).
+    `pair` has the first step (UNWRITTEN for an uninitialised read), the second step, and the index of the memory.
     """
     first, second, index = pair
     space = table.spaces[index].name
@@ -299,7 +298,7 @@ def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int
 
 
 def mode_at(footprints: Footprints, footprint: int, space: int, element: int) -> str:
-    """Return how a footprint touches one element: "read", "write", "update", or "touch" if no row has the element."""
+    """Return the verb for a step's access to one element: "read", "write", "update"; "touch" if it is not known."""
     mode = 0
     for row in footprints.of_step(int(footprint)):
         inside = (element - row[BASE]) % row[STRIDE] if row[STRIDE] and row[COUNT] > 1 else element - row[BASE]
@@ -310,7 +309,6 @@ def mode_at(footprints: Footprints, footprint: int, space: int, element: int) ->
 
 
 def missing_token(first: int, second: int, path: str) -> str:
-    """Return the sentence that names the missing token; `path` is the token's path between units (`token_path`)."""
     return f"a {path} token pushed by #{first} or later and popped by #{second} or earlier is missing"
 
 

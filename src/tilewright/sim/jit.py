@@ -17,10 +17,10 @@ R = TypeVar("R")
 #: Microseconds that all loops together may run uncompiled in one process: the time of loading Numba. Compiling a loop
 #: takes another second, once per installation.
 PATIENCE = 300_000
-#: The same limit for a loop that is on disk: loading LLVM and the loops takes 60 to 100 ms.
+#: This limit if the loop is on disk: loading LLVM and the loops takes 60 to 100 ms.
 PATIENCE_IF_ON_DISK = 100_000
-#: Ctrl-C interrupts compiled calls that would take more than this time uncompiled, in microseconds. Compiled, such a
-#: call takes 5 ms.
+#: Ctrl-C interrupts only long calls: those with an uncompiled time above this number of microseconds. A call of this
+#: length takes 5 ms if compiled.
 LONG = 1_000_000
 
 
@@ -52,10 +52,10 @@ def in_parallel(work: Callable[[], object]) -> Iterator[None]:
 
 
 def interruptible(work: Callable[[], R]) -> R:
-    """Return the result of `work`, and stop waiting for it on Ctrl-C.
+    """Return the result of `work`. Ctrl-C ends the wait for this result.
 
-    The main thread runs `work` in another thread, because Python handles signals only between its own instructions. A
-    compiled loop sees no signal: after Ctrl-C, the loop runs on until its end, or until the end of the process.
+    `work` runs in another thread, so that the main thread can handle signals. After Ctrl-C, a compiled loop in `work`
+    runs on until its end, or until the end of the process.
     """
     if current_thread() is not main_thread():
         return work()
@@ -71,9 +71,9 @@ class Compiled(Generic[P, R]):
     Its arguments are positional: arrays, numbers, and named tuples of these.
     """
 
-    #: Uncompiled microseconds of all loops so far, announced calls (`expect`) included.
+    #: The uncompiled time of all calls so far, in microseconds, and of the calls that `expect` has announced.
     spent: ClassVar[int] = 0
-    #: The announced microseconds whose calls are still to come.
+    #: The part of `spent` for announced calls that have not been made yet.
     expected: ClassVar[int] = 0
 
     def __init__(self, python: Callable[P, R]) -> None:
@@ -86,8 +86,7 @@ class Compiled(Generic[P, R]):
 
         Calls stay in Python until their total time reaches the time of loading the compiled version.
         """
-        # `expect` has already counted the announced microseconds as spent.
-        announced = min(Compiled.expected, microseconds)
+        announced = min(Compiled.expected, microseconds)  # already in `spent`
         Compiled.expected -= announced
         Compiled.spent += microseconds - announced
         return (
@@ -103,7 +102,7 @@ class Compiled(Generic[P, R]):
         return self.interruptible if microseconds >= LONG else self
 
     def interruptible(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the compiled function so that Ctrl-C ends the wait for it, at the cost of 0.1 ms."""
+        """Call the compiled function. Ctrl-C ends the wait for its result, at a cost of 0.1 ms per call."""
         return interruptible(lambda: self(*args, **kwargs))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -111,7 +110,6 @@ class Compiled(Generic[P, R]):
         return cast(R, self.loaded(args)(*args))
 
     def loaded(self, args: tuple[Any, ...]) -> native.Loop:
-        """Return the machine code for the types of some arguments."""
         types = native.signature(args)
         if types not in self._native:
             self._native[types] = native.load(self.python, args)
@@ -119,7 +117,7 @@ class Compiled(Generic[P, R]):
 
 
 def expect(microseconds: int) -> None:
-    """Announce later calls that take `microseconds` uncompiled, so that earlier calls use the compiled version too."""
+    """Announce calls with an uncompiled time of `microseconds`, so that all calls before them are compiled, too."""
     Compiled.spent += microseconds
     Compiled.expected += microseconds
 
@@ -127,9 +125,9 @@ def expect(microseconds: int) -> None:
 def compiled(function: Callable[P, R]) -> Compiled[P, R]:
     """Return `function`, to be compiled on its first call (a decorator).
 
-    The function returns an integer or None, and writes its other results to arrays that are its arguments. It must not
-    allocate memory, and use no function of Numba's library, such as math.frexp. It may call other functions of this
-    kind, and use constants, from any file.
+    The function returns an integer or None, and writes all other results to its array arguments. It must not allocate
+    memory, or use a function of Numba's library, such as math.frexp. It may call other compiled functions, and use
+    constants, from any file.
     """
     return Compiled(function)
 
@@ -141,11 +139,11 @@ def part(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def in_llvm(emit: Emit) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Mark a function for calls from compiled functions; `emit` writes its compiled form with llvmlite (a decorator).
+    """Mark a function whose LLVM code is written by `emit`, for calls from compiled functions (a decorator).
 
-    The function returns None. `emit(builder, bits, operands)` gets llvmlite's IR builder and, for each argument, a
-    width in bits and a value. For a number, these are its width and the number as 64 bits; for an array, the width of
-    an element and the address of the first element.
+    The function returns None. The arguments of `emit` are llvmlite's IR builder, and for each argument of the function
+    a width in `bits` and a value in `operands`. A number has its own width, and is extended to 64 bits. For an array,
+    these are the width of an element, and the address of the first element.
     """
 
     def mark(function: Callable[P, None]) -> Callable[P, None]:

@@ -5,8 +5,7 @@ only to compile a loop, once per installation. The object file of the loop's opt
 source of the loop, or in the user's cache folder.
 
 Numba compiles constants into the machine code. A kept file is therefore valid only while the content of the loop is
-unchanged: its code, the functions that the loop calls, and the constants that they use, in whatever file these are
-defined.
+unchanged: the code of the loop and of all functions that it calls, and all constants in this code.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Emit = Callable[[Any, tuple[int, ...], tuple[Any, ...]], None]
 #: For each function marked by jit.in_llvm, the function that writes its LLVM code.
 EMITTED: dict[Function, Emit] = {}
 
-#: The version of the format of kept files. Files of another version are not used.
+#: The version of the file format. Files of other versions are ignored.
 FORM = 2
 #: The C types of scalars, by kind: address, integer, boolean, float.
 C_TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "b": ctypes.c_uint8, "f": ctypes.c_double}
@@ -53,7 +52,7 @@ class Loop:
     def __init__(self, name: str, entry: str, code: bytes, arguments: Sequence[Any]) -> None:
         import llvmlite.binding as llvm
 
-        # Each loop has an engine of its own: two loops may use the same names.
+        # Each loop has its own engine, because two loops may use the same names.
         self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
@@ -75,7 +74,7 @@ class Loop:
 
 
 def signature(arguments: Sequence[Any]) -> str:
-    """Return the types of arguments as text. They are arrays, numbers, and named tuples of these."""
+    """Return the types of arguments as text. An argument is an array, a number, or a named tuple of arguments."""
     return " ".join(map(_type, arguments))
 
 
@@ -99,7 +98,7 @@ def _number(value: Any) -> str:
 def _kinds(arguments: Sequence[Any]) -> Iterator[str]:
     for value in arguments:
         if isinstance(value, np.ndarray):
-            # Owner and parent (both unused here), size, item size, address; then the shape and the strides.
+            # Numba passes an array as: owner and parent (unused here), size, item size, address, shape, strides.
             yield from "ppiip" + "ii" * value.ndim
         elif isinstance(value, tuple):
             yield from _kinds(value)
@@ -120,9 +119,10 @@ def _scalars(arguments: Sequence[Any]) -> Iterator[Any]:
 
 
 def load(function: Function, arguments: Sequence[Any]) -> Loop:
-    """Return `function` compiled for the types of `arguments`: loaded from disk if possible, else compiled by Numba.
+    """Return `function` compiled for the types of `arguments`.
 
-    The machine code is then kept on disk. Raises a Numba error if the loop allocates memory or cannot be compiled.
+    The machine code is loaded from disk. If it is not there, Numba compiles it, and it is kept on disk. Raises a Numba
+    error if the loop allocates memory or cannot be compiled.
     """
     assert function.__closure__ is None, "a kept loop does not depend on variables of another function"
     types = signature(arguments)
@@ -142,7 +142,7 @@ def load(function: Function, arguments: Sequence[Any]) -> Loop:
 
 
 def on_disk(function: Function) -> bool:
-    """Return whether a file of this loop is on disk, for any types of arguments; it may be out of date."""
+    """Return whether a file of this loop is on disk. The file may be for other types of arguments, or out of date."""
     start = re.sub("[<>]", "_", f"{Path(_source(function)).stem}.{function.__qualname__}-")
     return any(name.startswith(start) for folder in _folders(function) for name in _listed(folder))
 
@@ -157,9 +157,9 @@ def _source(function: Function) -> str:
 
 
 def _folders(function: Function) -> tuple[Path, ...]:
-    """Return the folders that may hold files of a loop. The first writable folder is used.
+    """Return the folders for files of a loop, of which the first writable folder is used.
 
-    The list is empty for a loop that was typed into an interpreter.
+    There are no folders for a loop that was typed into an interpreter.
     """
     source = Path(_source(function))
     return (source.parent / "__pycache__", user_folder() / "loops") if source.is_file() else ()
@@ -169,7 +169,7 @@ def _stamp(content: Content, arguments: Sequence[Any]) -> str:
     """Return a hash of the three inputs of a loop's machine code: its content, its compiler, and the processor."""
     import llvmlite
 
-    # Numba's version follows from llvmlite's, and asking for it would import Numba.
+    # The version of llvmlite determines the version of Numba. To read the latter, Numba would have to be imported.
     inlined = [callee.__qualname__ for callee in content.functions if callee in INLINED]
     tools = FORM, llvmlite.__version__, sys.version, _processor()
     return sha256(
@@ -185,7 +185,7 @@ def _fields(arguments: Iterable[Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _read(path: Path, stamp: str) -> tuple[str, bytes] | None:
-    """Return the entry and the code of a kept file; None if it is missing, damaged or has another stamp."""
+    """Return the entry and the code of a kept file; None if the file is missing, damaged or out of date."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         head, _, code = path.read_bytes().partition(b"\n")
         about = json.loads(head)
@@ -202,11 +202,11 @@ def _write(path: Path, stamp: str, entry: str, code: bytes) -> None:
 
 
 def _compiled(function: Function, callees: Sequence[Function], arguments: Sequence[Any]) -> tuple[str, bytes]:
-    """Return the name of a loop in its object file, and the file. Numba optimises the loop; LLVM writes the file."""
+    """Return the name of the loop's function in an object file, and the content of this file."""
     import llvmlite.binding as llvm
     import numba
 
-    # A loop allocates no memory; neither Python nor another loop calls this compiled function.
+    # A loop allocates no memory, so it needs no NRT. It is only called by address, so it needs no wrappers.
     options = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     for callee in callees:
         if callee not in _REGISTERED:
@@ -220,7 +220,7 @@ def _compiled(function: Function, callees: Sequence[Function], arguments: Sequen
     dispatcher = compiler(types, nogil=True, **options)(function)
     module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
     module.verify()
-    # LLVM ends the process if it loads code that uses a function of Numba's library.
+    # If the code used a function of Numba's library, LLVM would end the process when it loads the code.
     symbols = (*module.functions, *module.global_variables)
     missing = [symbol.name for symbol in symbols if symbol.is_declaration and not symbol.name.startswith(INTRINSIC)]
     assert not missing, f"{function.__qualname__} uses {', '.join(missing)}, which is not in its own code"
@@ -243,7 +243,7 @@ def call_loop(address: int, *arguments: Any) -> None:
 
 
 def _register(function: Function) -> None:
-    """Register with Numba how to compile calls of `function`, which is in EMITTED, `call_c` or `call_loop`."""
+    """Tell Numba how to compile calls of `function`: `call_c`, `call_loop`, or a function in EMITTED."""
     import numba
     from numba.core.typing import templates
 
@@ -296,7 +296,8 @@ def _lower_call_loop(context: Any, builder: Any, signature: Any, arguments: Sequ
     types: Any = numba.types
     kinds = [types.int64 if isinstance(kind, types.Integer) else kind for kind in signature.args]
     address, *values = map(partial(context.cast, builder), arguments, signature.args, kinds)
-    with builder.goto_entry_block():  # once, not in each iteration of a loop
+    # In the entry block, the stack grows once. At the place of the call, it would grow in each iteration of a loop.
+    with builder.goto_entry_block():
         slots = [builder.alloca(ir.IntType(8).as_pointer()) for _ in range(2)]  # for the result and an exception
     scalars = [*slots, *context.get_arg_packer(kinds[1:]).as_arguments(builder, values)]
     function = ir.FunctionType(ir.IntType(32), [scalar.type for scalar in scalars])
@@ -313,14 +314,14 @@ def _numba_type(value: Any) -> Any:
 
     of: Any = numba
     if isinstance(value, np.ndarray):
-        return of.typeof(value).copy(readonly=False)  # else two arrays of a loop could have different types
+        return of.typeof(value).copy(readonly=False)  # a read-only array would have another type
     if isinstance(value, tuple):
         return of.types.NamedTuple([_numba_type(item) for item in value], type(value))
     return {"b": of.types.boolean, "i": of.types.int64, "f": of.types.float64}[_number(value)]
 
 
 def _machine() -> Any:
-    """Return a new description of this processor; the engine that is made with it will own it."""
+    # Not cached, because the engine that is made with a target machine owns it.
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -338,12 +339,12 @@ def _processor() -> tuple[str, str]:
 
 
 def processor_features() -> frozenset[str]:
-    """Return the extensions of this processor's instruction set, by LLVM's names, such as "avx2"."""
+    """Return LLVM's names of the instruction set extensions of this processor, such as "avx2"."""
     return frozenset(name[1:] for name in _processor()[1].split(",") if name.startswith("+"))
 
 
 Function = Callable[..., Any]
-#: Packages whose content is not hashed: instead, the stamp of machine code (`_stamp`) contains their versions.
+#: Packages whose content is not hashed, because `_stamp` contains their versions.
 FOREIGN = frozenset({"builtins", "llvmlite", "math", "numba", "numpy", "typing"})
 #: Types whose `repr` differs for different values.
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
@@ -352,14 +353,14 @@ PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 class Content:
     """The content of `function`: the code and the constants of this function and of all functions that it calls.
 
-    `functions` lists these functions, `function` first. `substitutes` maps a function marked by jit.in_llvm to the
-    function that writes its machine code, whose content is hashed instead.
+    `functions` lists these functions, beginning with `function`. `substitutes` maps functions that jit.in_llvm marked
+    to the functions that write their machine code. The content of the latter is hashed.
     """
 
     def __init__(self, function: Function, substitutes: Mapping[Function, Function]) -> None:
         self.functions = [function]
         parts = list[object]()
-        for member in self.functions:  # the list grows: `_describe` adds the functions that are called
+        for member in self.functions:  # the list grows meanwhile, because `_describe` adds the called functions
             source = substitutes.get(member, member)
             parts.append((member.__qualname__, self._describe_code(source.__code__, source.__globals__)))
             parts.append(self._describe_all(source.__defaults__ or (), ()))
@@ -378,7 +379,7 @@ class Content:
         return [self._describe(value, names) for value in values]
 
     def _describe(self, value: object, names: Collection[str]) -> object:
-        """Describe a value. For a module, describe only the members in `names`, the names that the code uses."""
+        """Describe a value. The code uses `names`; of a module, only the members with these names are described."""
         if type(value) in PLAIN:
             return value
         if isinstance(value, int | float | np.generic):
@@ -404,7 +405,7 @@ class Content:
             if function not in self.functions:
                 self.functions.append(function)
             return function.__qualname__
-        return type(value).__qualname__  # neither code nor a constant: Numba does not compile its use
+        return type(value).__qualname__  # another object, which Numba cannot compile
 
 
 def _is_foreign(value: object) -> bool:

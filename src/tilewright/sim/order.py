@@ -28,9 +28,9 @@ class Order:
     """The happens-before relation of n steps, and one legal order.
 
     `sequence` lists the steps that can run, in an order that the tokens allow: all n steps, or fewer if the program
-    deadlocks. For each step and queue, `giver` [n, queues] is the step that pushes the popped token (NO_STEP: no token
-    is popped; NEVER: no step pushes the token). `clock` [n, units] is the number of steps of each unit that end before
-    a step starts; `rank` [n] is the position of a step in its unit.
+    deadlocks. For each step and queue, `giver` [n, queues] is the step that pushes the popped token. It is NO_STEP if
+    the step pops no token, and NEVER if no step pushes the token. For each step and unit, `clock` [n, units] is the
+    number of steps of the unit that end before the step starts. `rank` [n] is the position of a step in its unit.
     """
 
     sequence: Array
@@ -45,7 +45,7 @@ class Order:
 
 
 def order(table: StepTable) -> Order:
-    """Return the happens-before relation of a program, with findings for a deadlock and for tokens never popped."""
+    """Return the happens-before relation of a program, with its findings: a deadlock, and tokens that no step pops."""
     start, steps = table.by_unit
     rank = np.empty(len(table), np.int64)
     rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
@@ -56,7 +56,7 @@ def order(table: StepTable) -> Order:
 
 
 def match_tokens(table: StepTable) -> tuple[Array, Array]:
-    """Return the step that pushes each popped token, int64 [n, queues], and the pushes never popped, bit masks [n]."""
+    """Return `Order.giver`, and for each step a mask of the queues with a token of this step that no step pops."""
     giver = np.full((len(table), len(table.queues)), NO_STEP, np.int64)
     left = table.pushes.copy()
     _match.of(len(table) * STEP_US)(table.pops, table.pushes, giver, left)
@@ -67,12 +67,12 @@ def match_tokens(table: StepTable) -> tuple[Array, Array]:
 def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
     """Match pops with pushes in FIFO order, and write the results of `match_tokens`.
 
-    At first, `giver` is NO_STEP and `left` equals `pushes`. The k-th pop matches the k-th push, even if the pop
-    precedes the push in the stream: the two are in different units, which overlap.
+    Initially, `giver` is NO_STEP and `left` equals `pushes`. The k-th pop matches the k-th push, even if the pop
+    precedes the push in the stream, because the two units run in parallel.
     """
     count = pops.shape[0]
     for q in range(giver.shape[1]):
-        source = 0  # the pushes of the steps before `source` are matched
+        source = 0  # all pushes of earlier steps are matched
         for step in range(count):
             if pops[step] >> q & 1:
                 while source < count and not pushes[source] >> q & 1:
@@ -86,10 +86,10 @@ def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
 
 
 def runs_in_stream_order(table: StepTable, order: Order) -> bool:
-    """Return whether the steps can run in stream order, each starting after the previous one has ended.
+    """Return whether the program can run one step at a time, in stream order.
 
-    The result is False if a step pops a token that a later step pushes, or pushes into a queue that stays full until a
-    later step pops. Such a program may still be free of deadlock, as its units overlap.
+    It cannot if a step pops a token that a later step pushes. It also cannot if a step pushes a token to a full queue,
+    and only a later step makes room. Such a program need not deadlock on the machine, where units run in parallel.
     """
     if not order.complete:
         return False
@@ -99,17 +99,17 @@ def runs_in_stream_order(table: StepTable, order: Order) -> bool:
 
 
 def sequence_by_time(order: Order, start: Array) -> Array:
-    """Return the steps sorted by `start`. If two steps start together, the push of a token precedes its pop."""
+    """Return the steps sorted by `start`. Steps with the same start stay in a legal order (push before pop)."""
     return order.sequence[np.argsort(start[order.sequence], kind="stable")]
 
 
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
-    """Return the steps in a legal order that always advances the runnable unit with the lowest priority number."""
+    """Return a legal order of the steps: the next step is always from the runnable unit with the lowest `priority`."""
     return _simulated(table, order.giver, order.rank, np.array(priority, np.int64)).sequence
 
 
 class _Program(NamedTuple):
-    """The steps of a launch. Unit u runs `steps[start[u]:start[u + 1]]`; `giver` and `rank` are as in Order."""
+    """The steps of a launch. Unit u executes `steps[start[u]:start[u + 1]]`; `giver` and `rank` are those of Order."""
 
     start: Array
     steps: Array
@@ -137,10 +137,10 @@ def _simulated(table: StepTable, giver: Array, rank: Array, priority: Array) -> 
 
 @compiled
 def _run_all(program: _Program, priority: Array, done: Array, results: _Simulation) -> int:
-    """Repeatedly run the next step of the runnable unit with the lowest priority number, then earliest in the stream.
+    """Run all steps that can run, write the `results`, and return the number of steps that ran.
 
-    Write the `results`, and return the number of steps that ran. At first, `done` bool [n] is False, clocks are zero,
-    and each unit is at its first step.
+    The next step is always from the runnable unit with the lowest `priority`. For equal priorities, it is the first of
+    these steps in the stream. Initially, `done` bool [n] is False, clocks are zero, and each unit is at its first step.
     """
     start = program.start
     steps = program.steps
@@ -164,8 +164,8 @@ def _run_all(program: _Program, priority: Array, done: Array, results: _Simulati
         if best == count:
             break
         # A step waits for the previous step of its unit, and for the steps that pushed its tokens. Its clock is the
-        # maximum of the clocks of these steps, with each of them counted as ended: a step of rank r is step number r +
-        # 1 of its unit.
+        # maximum of their clocks, each after the end of its own step. After the step of rank r has ended, r + 1 steps
+        # of its unit have ended.
         u = int(unit[best])
         if rank[best] > 0:
             before = steps[position[u] - 1]
@@ -197,7 +197,8 @@ def _ready(giver: Array, done: Array, step: int) -> bool:
 def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
     """Return the steps in a random order that program order and tokens allow. A race may or may not change values."""
     rng = np.random.default_rng(seed)
-    weight = (rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6).tolist()  # uneven, so that some units run far ahead
+    # With an alpha below 1, the weights are very different, so that some units run far ahead of others.
+    weight = (rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6).tolist()
     runnable = np.sort(order.sequence)
     queues = [runnable[table.unit[runnable] == unit].tolist() for unit in range(len(table.units))]
     clock = order.clock.tolist()
@@ -205,7 +206,7 @@ def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
     sequence: list[int] = []
     for draw in rng.random(len(runnable)).tolist():
         heads = [(unit, steps[done[unit]]) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
-        ready = [head for head in heads if all(map(le, clock[head[1]], done))]  # all steps that precede it have ended
+        ready = [head for head in heads if all(map(le, clock[head[1]], done))]  # all preceding steps have ended
         reached = accumulate(weight[unit] for unit, _ in ready)
         target = draw * sum(weight[unit] for unit, _ in ready)
         unit, step = next((head for head, high in zip(ready, reached, strict=True) if target < high), ready[-1])
@@ -215,13 +216,11 @@ def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
 
 
 def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, position: Array) -> list[Finding]:
-    """Return one finding that names each blocked step, the token it waits for, and the unit that should push it.
+    """Return a finding with each blocked step, the token for which it waits, and the unit that should push this token.
 
-    For each unit, `position` is the index in `steps` of its first step that did not run. There is no finding if all
-    steps ran.
+    For each unit, `position` is the index in `steps` of the first step that did not run. If all steps ran, there is no
+    finding.
     """
-    # A blocked unit waits for a token of a step that does not run, or for a token that no step pushes. Only tokens that
-    # have not been pushed are named.
     blocked = [u for u in range(len(table.units)) if position[u] < start[u + 1]]
     if not blocked:
         return []

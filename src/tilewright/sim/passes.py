@@ -1,7 +1,7 @@
-"""The passes over a launch's step table that need no data: order, hazards, time. These run before the value pass.
+"""The passes over a launch's step table that need no data: order, hazards, time. They run before the value pass.
 
-A machine supplies its step table, the findings from decoding its instructions, and a function that times the steps.
-Each pass runs when it is first needed, and requires that the passes before it have found no fatal defect.
+A machine supplies a step table, the findings of its decoder, and a function that times the steps. Each pass runs when
+its result is first needed, unless an earlier pass has found a fatal defect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.sim.steps import StepTable, Trace
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The passes that a run makes. `timing` names the timing model; None: no time pass.
+    """The passes of a run. `timing` is the name of a timing model; None: there is no time pass.
 
     `order` is the order in which values are computed: "stream", "time" or "random" (with `seed`). If `serial` is False
     (as in a what-if), a target may skip the computation of the time without overlap.
@@ -40,7 +40,7 @@ class RunOptions:
         return self.timing is not None or self.order == "time"
 
 
-#: The trace of a launch, and its trace without overlap (None if the steps cannot run in stream order).
+#: The trace of a launch, and the trace of this launch if no steps overlapped (None: this is impossible).
 Times = tuple[Trace, Trace | None]
 
 
@@ -48,9 +48,9 @@ Times = tuple[Trace, Trace | None]
 class Passes:
     """The results of the passes over one launch, without its data.
 
-    `times` runs the time pass, which raises HazardError if a queue is too short. `decoding` has the findings of
-    decoding the instructions. `outside` has the accesses outside the memories, if the machine has found them itself;
-    None: they are found by the footprints. `machine_hazards` finds hazards that only this machine has.
+    `times` runs the time pass, which raises HazardError if a queue is too short. `decoding` has the decoder's findings.
+    `outside` has the machine's findings about accesses out of range (None: the footprints are checked for such
+    accesses). `machine_hazards` finds the kinds of hazards that only this machine has.
     """
 
     table: StepTable
@@ -62,13 +62,13 @@ class Passes:
 
     @cached_property
     def _unsound(self) -> tuple[Finding, ...]:
-        """Findings of decoding, of the order pass and of accesses out of range. Most of them stop later passes."""
+        """The findings of the decoder and the order pass, and accesses out of range."""
         outside = out_of_range(self.table) if self.outside is None else self.outside
         return (*self.decoding, *self.order.findings, *outside)
 
     @cached_property
     def sound(self) -> bool:
-        """Whether every step can run and stays inside the memories."""
+        """Whether every step can run, and accesses only elements inside the memories."""
         return self.order.complete and not any(finding.kind == OUT_OF_RANGE for finding in self._unsound)
 
     @cached_property
@@ -92,7 +92,7 @@ class Passes:
 
     @property
     def serial(self) -> Trace | None:
-        """The trace if each step waited for the end of the previous step; None if steps cannot run in stream order."""
+        """The trace if each step waited for the previous step; None if the steps cannot run in stream order."""
         return self._timed[1]
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
@@ -101,14 +101,14 @@ class Passes:
         return (*findings, *self._timed[2]) if options.timed else findings
 
     def refuse(self, options: RunOptions) -> None:
-        """Check that all values are defined. Raises HazardError after a deadlock or an access out of range."""
+        """Check that the program defines all values. Raises HazardError for a deadlock or an access out of range."""
         findings = self.findings(options)
         for finding in findings:
             if finding.kind in (DEADLOCK, OUT_OF_RANGE):
                 raise HazardError("program", str(finding), findings=findings)
 
     def sequence(self, options: RunOptions) -> Array:
-        """Return the steps in the order that `options` select: of the order pass, by start time, or random."""
+        """Return the steps in the order that `options` select."""
         if options.order == "time" and self.trace is not None:
             return sequence_by_time(self.order, self.trace.start)
         if options.order == "random":
@@ -120,9 +120,9 @@ class Passes:
 class LaunchResult:
     """The result of one launch. `values` are graph tensors (S, *shape).
 
-    `figures` has one entry for each layer of the launch, or one for the launch as a whole. `bound` is the `bound` of
-    the whole launch, which may exceed the sum of its layers' bounds. `events` is a function that counts the launch's
-    events; None: events are not counted.
+    `figures` has an entry for each layer of the launch, or one entry for the whole launch. `bound` is the lower bound
+    for the whole launch; it may exceed the sum of the bounds of the layers. `events` is a function that counts the
+    events of the launch (None: they are not counted).
     """
 
     values: Mapping[str, Array]
@@ -153,5 +153,4 @@ class LaunchResult:
 
     @property
     def total(self) -> Figures:
-        """The figures of the launch as a whole."""
         return Figures.total(self.figures)

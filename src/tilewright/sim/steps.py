@@ -1,4 +1,4 @@
-"""The step table, the input of the order, hazard and time passes: one row per instruction. Also a launch's trace."""
+"""The step table, which is the input of the order, hazard and time passes; and the trace of a launch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tilewright.sim.figures import Figures, by_size, with_rest
 READ, WRITE = 1, 2
 #: Flag added to a mode: the row is an upper bound, so the step may not touch all of its elements.
 PARTLY = 4
-#: Values instead of a step index: there is no step to wait for; the awaited step does not exist.
-NO_STEP = -1
-NEVER = -2
+#: Special values of a step index.
+NO_STEP = -1  # there is nothing to wait for
+NEVER = -2  # the wait never ends, because the program has no such step
 #: Columns of a footprint row.
 SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
 
@@ -38,8 +38,8 @@ class Space:
     """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run.
 
     `scratchpad` is the name of the on-chip memory that this space models, in whole or in part. The name is "" for DRAM,
-    and for a space that only helps the checker. With `decides`, the elements are, for example, micro-ops: their values
-    decide which elements of other memories a step touches.
+    and for a space that only helps the checker. If `decides` is true, the values of the elements decide which elements
+    of other memories a step touches (micro-ops, for example).
     """
 
     name: str
@@ -53,10 +53,10 @@ class Space:
 class Footprints:
     """The memory elements that steps touch, as rows. Several steps may share one footprint.
 
-    `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride. A row touches the elements
-    `base + k * stride + j` for k < count and j < length. Footprint f is `rows[start[f]:start[f + 1]]`.
-    With `exact`, rows may be bounds (PARTLY): only the lowest and highest element of such a row are certainly touched.
-    exact(f) returns the exact rows of footprint f, which are computed on demand, since most checks do not need them.
+    `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride. A row consists of the
+    elements `base + k * stride + j` for k < count and j < length. Footprint f is `rows[start[f]:start[f + 1]]`.
+    If `exact` is given, a row may be an upper bound (PARTLY): the step certainly touches only its lowest and highest
+    element. `exact(f)` computes the exact rows of footprint f. Most checks do not need the exact rows.
     """
 
     rows: Array
@@ -65,7 +65,7 @@ class Footprints:
 
     @classmethod
     def of(cls, footprints: Sequence[Array]) -> Footprints:
-        """Return footprints from one row array (int64 [r, 6]) per footprint."""
+        """Return the Footprints with these footprints, each an array of rows (int64 [r, 6])."""
         counts = np.array([len(rows) for rows in footprints], np.int64)
         rows = np.concatenate(footprints) if len(footprints) else np.zeros((0, 6), np.int64)
         return cls(np.ascontiguousarray(rows, np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
@@ -77,14 +77,13 @@ class Footprints:
         return f"<Footprints: {len(self):,}, of {len(self.rows):,} rows>"
 
     def extended(self, footprints: Sequence[Array]) -> Footprints:
-        """Return these footprints with further footprints, whose rows are exact, appended."""
+        """Append further footprints. Their rows must be exact."""
         more = Footprints.of(footprints)
         start = np.concatenate([self.start, self.start[-1] + more.start[1:]])
         rows = np.concatenate([self.rows, more.rows])
         return Footprints(rows, start, lambda f: self.of_step(f) if f < len(self) else more.of_step(f - len(self)))
 
     def of_step(self, footprint: int) -> Array:
-        """Return the exact rows of one footprint."""
         if self.exact is not None:
             return self.exact(footprint)
         return self.rows[self.start[footprint] : self.start[footprint + 1]]
@@ -95,12 +94,11 @@ class Footprints:
 
     @cached_property
     def live(self) -> Array:
-        """Whether each row has any element, bool [r]."""
         return live(self.rows)
 
     @cached_property
     def end(self) -> Array:
-        """1 + the highest element of each row, int64 [r]; it has no meaning for rows without elements."""
+        """The end of each row (see `end_of`), int64 [r]."""
         return end_of(self.rows)
 
 
@@ -110,18 +108,18 @@ def live(rows: Array) -> Array:
 
 
 def end_of(rows: Array) -> Array:
-    """Return 1 + the highest element of each footprint row, int64 [r]; it has no meaning for rows without elements."""
+    """Return 1 + the highest element of each footprint row, int64 [r]. An empty row has no meaningful end."""
     return rows[:, BASE] + (rows[:, COUNT] - 1) * rows[:, STRIDE] + rows[:, LENGTH]
 
 
 def runs(space: int, mode: int, elements: Array) -> Array:
-    """Return footprint rows for a set of elements (any order, repeats allowed): one row per stretch without gaps."""
+    """Return footprint rows for some elements, unsorted and with duplicates: one row for each run without gaps."""
     if not elements.size:
         return np.zeros((0, 6), np.int64)
     low = elements.min()
     touched = np.zeros(elements.max() - low + 3, np.int8)
     touched[elements - (low - 1)] = 1
-    # `touched` begins and ends with an untouched element, so its changes are starts and ends of runs in turn.
+    # `touched` begins and ends with 0, so its changes alternate: the start of a run, then the end of this run.
     edges = np.flatnonzero(touched[1:] != touched[:-1])
     return row_of_runs(space, mode, low + edges[::2], edges[1::2] - edges[::2])
 
@@ -142,8 +140,8 @@ class StepTable:
     """A table of n steps in stream order.
 
     Bit q of `pops` (`pushes`) is set if the step pops (pushes) a token of `queues[q]`. `footprint` indexes
-    `footprints`; `describe(i)` is the text of step i for messages. `work` [n] indexes `works`, the names of the kinds
-    of work that explain a launch's cycles; if `works` is empty, the kinds are the units.
+    `footprints`; `describe(i)` is the text of step i for messages. `works` are the kinds of work by which a report
+    divides the cycles, and `work` [n] is the index of each step's kind. If `works` is empty, the kinds are the units.
     """
 
     units: tuple[str, ...]
@@ -165,7 +163,7 @@ class StepTable:
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
         """Return a table of steps without footprints or tokens, for a machine with its own time pass.
 
-        Each name in `queues` is a cause in the trace: a reason why the first unit may wait for the last unit.
+        Each of `queues` names a reason for which the first unit waits for the last unit. The trace has it as a cause.
         """
         none = np.zeros(len(unit), np.int64)
         waits = tuple(TokenQueue(name, len(units) - 1, 0, 1) for name in queues)
@@ -176,7 +174,7 @@ class StepTable:
 
     @cached_property
     def by_unit(self) -> tuple[Array, Array]:
-        """A tuple (start, steps) of int64 arrays: unit u runs `steps[start[u]:start[u + 1]]` in sequence."""
+        """The arrays (start, steps), int64: unit u executes `steps[start[u]:start[u + 1]]` in this order."""
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)
@@ -189,7 +187,7 @@ class StepTable:
         """
         room = np.full((len(self), len(self.queues)), NO_STEP, np.int64)
         for index, queue in enumerate(self.queues):
-            # A queue of depth d has room for its first d pushes; push d + k needs the k-th pop.
+            # A queue of depth d has room for its first d pushes. Push number d + k waits for pop number k.
             late = np.flatnonzero(self.pushes >> index & 1)[queue.depth :]
             if late.size:
                 freed = np.flatnonzero(self.pops >> index & 1)[: len(late)]
@@ -208,8 +206,9 @@ class Trace:
     table: StepTable
     start: Array
     end: Array
-    #: The idle cycles of the unit before the step, and their cause: an index into `cause_names`.
+    #: The idle cycles of the unit before the step.
     wait: Array
+    #: The cause of these idle cycles, as an index into `cause_names`.
     cause: Array
     #: The cycles for which the step's transfers waited for the DRAM channel.
     contention: Array
@@ -235,7 +234,7 @@ class Trace:
 
     @cached_property
     def shares(self) -> Mapping[str, Sequence[Mapping[str, int]]]:
-        """Breakdowns of cycles, by name (such as "functions"): for each step, cycles by part, largest first."""
+        """Each breakdown (such as "functions") lists, for every step, the cycles of its parts, the largest first."""
         return self.divide() if self.divide else {}
 
     @cached_property
@@ -245,9 +244,9 @@ class Trace:
 
     @cached_property
     def until(self) -> Array:
-        """When each step ends or, if steps of a unit overlap, when its unit starts the next one, int64 [n].
+        """For each step, the cycle in which it ends or its unit starts the next step, whichever is first: int64 [n].
 
-        The steps of a unit start in order and end in order.
+        The steps of a unit may overlap, but they start in order and end in order.
         """
         until = self.end.copy()
         first, steps = self.table.by_unit
@@ -257,12 +256,12 @@ class Trace:
         return until
 
     def busy(self) -> dict[str, int]:
-        """Return the cycles that each unit spent inside steps; cycles in which its steps overlap count once."""
+        """Return the number of cycles in which each unit executed at least one step."""
         spent = np.bincount(self.table.unit, self.until - self.start, minlength=len(self.table.units))
         return {name: int(cycles) for name, cycles in zip(self.table.units, spent, strict=True)}
 
     def stalls(self, unit: str) -> dict[str, int]:
-        """Return the idle cycles of one unit, by cause. "drain" is the idle time after its last step."""
+        """Return the idle cycles of one unit, by cause. The cause "drain" is the time after the unit's last step."""
         of_unit = np.flatnonzero(self.table.unit == self.table.units.index(unit))
         drain = self.cycles - (int(self.end[of_unit].max()) if len(of_unit) else 0)
         return {**self._waits(of_unit), **({"drain": drain} if drain else {})}
@@ -272,10 +271,7 @@ class Trace:
         return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
 
     def figures(self, unit: str, executed_macs: int = 0, bound: int = 0, serial_cycles: int | None = 0) -> Figures:
-        """Return the figures of the whole launch; `unit` is the unit that does the work.
-
-        The other arguments are copied into the figures, since a trace does not contain them.
-        """
+        """Return the figures of the whole launch; `unit` is the unit that does the work."""
         return Figures(
             cycles=self.cycles,
             serial_cycles=serial_cycles,
@@ -290,10 +286,9 @@ class Trace:
     def parts(self, part: Array, serial: Trace | None, unit: str, macs: Array | None = None) -> tuple[Figures, ...]:
         """Return the figures of each layer of the launch: its cycles, its bytes, and the stalls of `unit`.
 
-        `part` [n] is the number of each step's layer, from 0. `serial` is the launch's trace without overlap; if it is
-        None, the layers have no serial time. `macs` [n] are each step's multiply-accumulates. The cycles of a layer run
-        from the end of the previous layer to its own end, so that the cycles of all layers add up to the cycles of the
-        launch.
+        For each step, `part` [n] is the number of its layer, from 0, and `macs` [n] its multiply-accumulates. `serial`
+        is the trace of the same launch without overlap of steps, or None for figures without serial time. A layer
+        begins when the previous layer ends, so the cycles of all layers add up to the cycles of the launch.
         """
         count = int(part.max(initial=0)) + 1
         works = self.table.unit == self.table.units.index(unit)
@@ -323,9 +318,8 @@ class Trace:
         return tuple(figures)
 
     def _ends(self, part: Array, count: int, macs: Array | None) -> list[int]:
-        """Return the cycle in which each of `count` layers ends; the arguments are as in `parts`."""
-        # A layer ends when its last step ends, or earlier, when a later layer starts its first step with
-        # multiply-accumulates. So all multiply-accumulates of a layer lie in its own cycles.
+        # A layer ends when its last step ends, or when a later layer starts to multiply if this is earlier. Otherwise
+        # the later layer would have multiply-accumulates outside of its own cycles.
         latest = self._latest(part, count, macs)
         ends: list[int] = []
         for index in range(count - 1):
@@ -338,16 +332,16 @@ class Trace:
         if macs is not None:
             working = np.flatnonzero(macs)
             np.minimum.at(first, part[working], self.start[working])
-        # first[i] is when part i starts to multiply; the running minimum from the end covers part i and all later
-        # parts.
+        # `first` is the cycle in which each layer starts to multiply. The running minimum from the end is the cycle in
+        # which the first of all later layers does so.
         latest: list[int] = np.minimum.accumulate(first[::-1])[::-1][1:].tolist()
         return latest
 
     def causes(self, unit: str, ends: Sequence[int] = ()) -> list[dict[str, int]]:
         """Return the cycles of each span of the launch by cause, the largest first. Every cycle has exactly one cause.
 
-        Span i begins where span i - 1 ends, and ends in cycle `ends[i]` (default: one span, the whole launch). Without
-        a critical path, the causes of the launch are the waits of `unit`, and all other cycles are work of `unit`.
+        The spans are consecutive, and span i ends in cycle `ends[i]`. By default, the only span is the whole launch. If
+        there is no critical path, the causes are the waits of `unit`; all other cycles are work of `unit`.
         """
         if self.path is None:
             return [with_rest(unit, self.cycles, self.stalls(unit))]
@@ -356,16 +350,16 @@ class Trace:
         return [by_size(dict(zip(names, row, strict=True))) for row in charged.tolist()]
 
     def causes_on(self, path: Path) -> tuple[tuple[str, ...], Array]:
-        """Return the names of the causes on the launch's critical path, and each stretch's index in them, int64 [m]."""
+        """Return the names of all causes, and for each stretch of the path the index of its cause, int64 [m]."""
         works, work = self.kinds()
-        # TRANSFER has two names, for loads and for stores. So stores and all later kinds are one place further on in
-        # NAMES than their kind.
+        # TRANSFER is one kind with two causes, for loads and for stores. Therefore the index in NAMES of stores, and of
+        # all kinds after TRANSFER, is one higher than the index of the kind.
         writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
         not_work = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
         return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], not_work)
 
     def kinds(self) -> tuple[tuple[str, ...], Array]:
-        """Return the names of the kinds of work, and each step's index in them, int64 [n]."""
+        """Return the names of the kinds of work, and for each step the index of its kind, int64 [n]."""
         table = self.table
         return (table.units, table.unit) if table.work is None else (table.works, table.work)
 

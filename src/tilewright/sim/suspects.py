@@ -1,9 +1,9 @@
 """The coarse pass of the hazard check: the ranges of memories where a race or uninitialised read is possible.
 
-The pass cuts every memory into cells, at the ends of the ranges that are certainly written. A step is assumed to touch
-all elements of every cell that a row of its footprint reaches. This only adds accesses, so the cell of every real
-conflict has a conflict; most programs have no conflict at all. Cells with a conflict are cut once more, and each part
-of a footprint (such as a row of an image) is then considered separately.
+The pass cuts every memory into cells, at the ends of the ranges that are certainly written. A step that reaches into a
+cell is assumed to touch all elements of this cell. The assumption only adds accesses, so no conflict is missed, and
+most programs have none. A second round cuts the cells with a conflict into smaller cells, and considers each part of a
+footprint (such as a row of an image) separately.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tilewright.sim.jit import compiled, part
 from tilewright.sim.order import Order
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, Footprints, StepTable
 
-#: The largest number of cell accesses that the coarse pass handles; for more, scanning all elements is faster.
+#: The largest number of cell accesses for the coarse pass. A scan of all elements is faster for larger numbers.
 MAX_ACCESSES = 1 << 24
-#: The number of accesses processed together, which fit the processor's caches.
+#: The number of accesses in a block, small enough for the caches of the host's processor.
 BLOCK = 1 << 15
 #: Shadow of a cell that no step has accessed.
 NOBODY = -1
@@ -30,7 +30,7 @@ SORTED_PER_US = 10
 
 
 def everything(table: StepTable) -> Array:
-    """Return all elements of all memories as ranges, int64 [k, 3]: index of the memory, low, high."""
+    """Return the ranges of whole memories, int64 [k, 3]: index of the memory, low, high."""
     return np.array([(index, 0, space.size) for index, space in enumerate(table.spaces)], np.int64).reshape(-1, 3)
 
 
@@ -53,8 +53,8 @@ def _suspect_cells(table: StepTable, order: Order, ranges: Array) -> Array:
     at = offset[rows[:, SPACE]]
     low, high = rows[:, BASE] + at, table.footprints.end + at
     ranges_in_all = ranges[:, 1:] + offset[ranges[:, 0], None]
-    # The rows that certainly write all elements between their ends. An update (READ and WRITE) does not count as a
-    # write: either an earlier step has written its element, or the update is an uninitialised read.
+    # The rows that certainly write all elements between their ends. Updates (READ and WRITE) are left out, because an
+    # update initialises nothing: it is an uninitialised read unless an earlier step has written its elements.
     surely = live & (rows[:, MODE] == WRITE) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
     filled = np.array(
         [
@@ -86,7 +86,7 @@ def _suspect_cells(table: StepTable, order: Order, ranges: Array) -> Array:
 
 
 def _covered(cuts: Array, ranges: Array) -> Array:
-    """Return, for each cut, whether the cell that starts there lies in a range (bool). Ranges start and end at cuts."""
+    """Return whether each cell lies in a range, bool. Cell i begins at `cuts[i]`; all ranges begin and end at cuts."""
     inside = np.zeros(len(cuts), np.bool_)
     for a, b in np.searchsorted(cuts, ranges).reshape(-1, 2).tolist():
         inside[a:b] = True
@@ -113,7 +113,7 @@ def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
 
 
 def reach(footprints: Footprints, ranges: Array) -> Array:
-    """Return, for each footprint row, whether the span between its ends reaches into one of the ranges: bool [r]."""
+    """Return whether each footprint row (from its first to its last element) overlaps with a range, bool [r]."""
     rows = footprints.rows
     reached = np.zeros(len(rows), np.bool_)
     for index in ascending(ranges[:, 0]):
@@ -124,10 +124,10 @@ def reach(footprints: Footprints, ranges: Array) -> Array:
 
 
 class Visits(NamedTuple):
-    """The steps in visiting order, with columns of Order and StepTable, and the cells that footprint rows access.
+    """The steps in visiting order (`sequence`), with columns of Order and StepTable, and their accesses to cells.
 
-    Row r of the footprints touches the cells begin[r]..end[r] - 1. `reads`, `writes`, `surely` (the row writes all
-    elements of its cells): bool [rows]. `preset` bool [cells]: the host has filled the cell.
+    Row r of the footprints touches the cells begin[r]..end[r] - 1. It `reads` them, `writes` them, or `surely` writes
+    all of their elements (each bool [rows]). `preset` bool [cells] marks the cells that the host has filled.
     """
 
     sequence: Array
@@ -155,13 +155,13 @@ def _conflicts_by_loop(visits: Visits, units: int) -> Array:
 
 @compiled
 def _mark(visits: Visits, writer: Array, written: Array, readers: Array, conflicts: Array) -> None:
-    """Mark the cells in `conflicts` where an access may race with an earlier one, or read uninitialised data.
+    """Mark the cells in `conflicts` where an access may race with an earlier access, or read uninitialised data.
 
-    For each cell, `writer` is the last step that wrote to it, `written` is True if all of its elements are certainly
-    written, and `readers` [cells, units] is the last step of each unit that read it.
+    For each cell, `writer` is the last step that wrote to the cell, `written` is True if all of its elements are
+    certainly written, and `readers` [cells, units] is the last step of each unit that read the cell.
     """
-    # An access can race with the last write of its cell; a write can also race with the cell's last read in each unit.
-    # Earlier accesses need no check, as in `hazards`.
+    # It is enough to compare an access with the last write of its cell, and a write with the last read in each unit:
+    # `hazards._access` has the reason.
     for position in range(visits.sequence.shape[0]):
         step = visits.sequence[position]
         for row in range(visits.start[visits.footprint[step]], visits.start[visits.footprint[step] + 1]):
@@ -196,19 +196,20 @@ def _races(visits: Visits, writer: Array, readers: Array, step: int, cell: int, 
 
 
 def _conflicts_by_sorting(visits: Visits, units: int) -> Array:
-    """Return the result of `_conflicts_by_loop`. Sorting a few accesses takes less time than loading the loop."""
+    """Return the same result as `_conflicts_by_loop`. For a few accesses, this is faster than loading the loop."""
     footprint_of = visits.footprint[visits.sequence]
     row, visit = numbers(visits.start[footprint_of], np.diff(visits.start)[footprint_of])
     begin = visits.begin[row]
     end = visits.end[row]
     cells = len(visits.preset)
-    # The accesses of each cell: a row adds 1 at its first cell, and subtracts 1 after its last cell, for a running sum.
+    # Count the accesses of each cell: a row adds 1 at its first cell and -1 after its last cell, then sums accumulate.
     accesses = np.cumsum(np.bincount(begin, minlength=cells) - np.bincount(end, minlength=cells))
     conflicts = np.zeros(cells, np.bool_)
     for low_cell, high_cell in pairwise(_blocks(accesses)):
         part = np.flatnonzero((begin < high_cell) & (end > low_cell))
         start = np.maximum(begin[part], low_cell)
-        # A stable sort by cell leaves the accesses of a cell in visiting order. It is a radix sort for small integers.
+        # The sort by cell is stable, so the accesses of a cell stay in visiting order. For integers of 16 bits, numpy's
+        # stable sort is a radix sort; hence the small type.
         cell, access = numbers(start, np.minimum(end[part], high_cell) - start)
         by_cell = np.argsort((cell - low_cell).astype(np.min_scalar_type(high_cell - low_cell)), kind="stable")
         cell = cell[by_cell]
@@ -219,16 +220,16 @@ def _conflicts_by_sorting(visits: Visits, units: int) -> Array:
 
 
 def _blocks(accesses: Array) -> list[int]:
-    """Return the indices that split a list of cells into blocks of about BLOCK accesses; cell i has `accesses[i]`."""
+    """Return the cells at which blocks of about BLOCK accesses begin, and the number of cells."""
     total = np.cumsum(accesses)
     edges = np.searchsorted(total, np.arange(0, total[-1], BLOCK), "right").tolist()
     return sorted({0, *edges, len(accesses)})
 
 
 def _possible(visits: Visits, units: int, cell: Array, row: Array, step: Array) -> Array:
-    """Return, for each access, whether it may race with an earlier one, or read uninitialised data: bool [accesses].
+    """Return whether each access may race with an earlier access, or read uninitialised data: bool [accesses].
 
-    The accesses are sorted by cell and then in visiting order. See `_mark`.
+    The accesses are sorted by cell, and for each cell in visiting order. See `_mark`.
     """
     unit = visits.unit[step]
     writes = visits.writes[row]
@@ -236,7 +237,7 @@ def _possible(visits: Visits, units: int, cell: Array, row: Array, step: Array) 
     last = _LastBefore(cell)
     possible: Array = reads & ~visits.preset[cell] & (last(visits.surely[row]) < 0)
     earlier = last(writes)
-    writer_unit = unit[earlier]  # meaningless where `earlier` is -1 (no writer)
+    writer_unit = unit[earlier]  # not used where `earlier` is -1 (no writer)
     possible |= (earlier >= 0) & (writer_unit != unit) & (visits.clock[step, writer_unit] <= visits.rank[step[earlier]])
     later = np.flatnonzero(writes)  # only a write races with earlier reads
     for reader in range(units):
@@ -248,16 +249,16 @@ def _possible(visits: Visits, units: int, cell: Array, row: Array, step: Array) 
 
 
 class _LastBefore:
-    """Finds, for each access, the index of the last earlier access of a given kind to the same cell, or -1."""
+    """Finds, for each access, the index of the previous access of a given kind to the same cell, or -1."""
 
     def __init__(self, cell: Array) -> None:
         self._at = np.arange(len(cell), dtype=np.int32)
         is_first = np.concatenate([[True], cell[1:] != cell[:-1]])
-        self._first = np.maximum.accumulate(np.where(is_first, self._at, 0))  # of the cell of each access
+        self._first = np.maximum.accumulate(np.where(is_first, self._at, 0))  # for each access, its cell's first access
 
     def __call__(self, kind: Array) -> Array:
-        # latest[i] is i - 1 if access i - 1 is of this kind; the running maximum is the last access of the kind before
-        # i. An index below the first access of the cell belongs to another cell.
+        # latest[i] is i - 1 if access i - 1 is of this kind. The running maximum is then the last such access before i.
+        # An index below the first access of the cell belongs to another cell.
         latest = np.full(len(kind), -1, np.int32)
         np.copyto(latest[1:], self._at[:-1], where=kind[:-1])
         np.maximum.accumulate(latest, out=latest)

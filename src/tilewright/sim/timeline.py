@@ -2,7 +2,7 @@
 
 A step starts when its unit is free, its tokens are available and its command has been delivered. It may move data in
 rows over the DRAM channel, then computes for `busy` cycles; when it ends, its tokens become available. The channel is
-granted burst by burst. `Channel` describes the arbitration, and `Fetch` how commands arrive.
+granted for one burst at a time. `Channel` describes the arbitration, and `Fetch` the delivery of commands.
 
 The pass is one loop (`simulate`) with one iteration per event. The clients of the DRAM port are the units that move
 data, followed by fetch.
@@ -42,7 +42,9 @@ EVENT_US = 12
 
 
 def times(table: StepTable, order: Order, simulated: Simulated) -> tuple[Trace, Trace | None]:
-    """Return the trace of a launch, and its trace without overlap (None if the steps cannot run in stream order).
+    """Return the trace of a launch, and the trace of this launch if no steps overlapped.
+
+    The second trace is None if the steps cannot run in stream order, one after the other.
 
     Raises HazardError if a step never starts or never ends.
     """
@@ -134,8 +136,8 @@ def simulate(run: Run, serial: bool) -> int:
         run.fetched[:] = count
     done = now = 0
     while done < count:
-        # Nothing changes between two events, so the earliest of the three comes next. At equal times, steps go first
-        # (the lowest unit first), then a delivery, then a grant: a request of a step can be granted in the same cycle.
+        # There are three kinds of events, and the earliest event comes next. At equal times, the order is: steps (the
+        # lowest unit first), deliveries, grants. So the port can grant a request in the cycle in which a step makes it.
         time, unit = next_step(run, serial)
         delivery = next_delivery(run)
         grant, client = next_grant(run, now, min(time, delivery))
@@ -160,7 +162,7 @@ def simulate(run: Run, serial: bool) -> int:
 
 @part
 def next_step(run: Run, serial: bool) -> tuple[int, int]:
-    """Return the time of the next start or end of a step, and the step's unit (NOT_YET, -1: there is none)."""
+    """Return the time of the next start or end of a step, and the step's unit; (NOT_YET, -1) if nothing can happen."""
     stream = run.stream
     out = run.out
     state = run.state
@@ -172,7 +174,7 @@ def next_step(run: Run, serial: bool) -> tuple[int, int]:
             t = when_ends(run, u)
         elif not state.moving[u] and state.position[u] < stream.first[u + 1]:
             s = stream.order[state.position[u]]
-            # A step that has not ended has the end NOT_YET. So a step that waits for it has the start NOT_YET.
+            # The end of a step is NOT_YET until the step ends, so the start of every step that waits is NOT_YET too.
             t = max(state.free[u], out.delivered[s])
             if serial and s > 0:
                 t = max(t, out.end[s - 1])
@@ -188,7 +190,11 @@ def next_step(run: Run, serial: bool) -> tuple[int, int]:
 
 @part
 def when_ends(run: Run, u: int) -> int:
-    """Return when unit `u` can release its step: its work is done, and there is room for its tokens and successor."""
+    """Return the time when unit `u` can release its step.
+
+    The work of the step must be done, and every queue must have room for its tokens. If the number of unfinished steps
+    is limited (Units.outstanding), an earlier step must have ended.
+    """
     stream = run.stream
     out = run.out
     state = run.state
@@ -228,8 +234,8 @@ def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
             t = state.request[u]
             if in_flight > 0 and not state.writing[u]:
                 t = max(t, port[COMMAND_FREE], now)
-                # `bursts` is a ring: its next entry is the read that was granted `in_flight` grants ago. Until the data
-                # of this read have arrived, the number of outstanding reads is at its limit.
+                # `bursts` is a ring buffer with the end of each granted read. Its next entry is the oldest of the last
+                # `in_flight` reads; this read must end before another read can be granted.
                 if port[GRANTED] >= in_flight:
                     t = max(t, run.bursts[port[GRANTED] % in_flight])
                 if run.channel.rests:
@@ -242,7 +248,7 @@ def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
 
 @part
 def after_last_beats(run: Run, t: int) -> int:
-    """Return the first cycle from `t` on in which no read has its last beat."""
+    """Return the first cycle, `t` or later, that is not the last beat of a read."""
     at = 0
     while at < run.bursts.shape[0]:
         at += 1
@@ -265,7 +271,7 @@ def take_bus(run: Run, writes: bool, size: int, now: int) -> int:
     bus = WRITE_BUS if writes else READ_BUS
     at = max(port[bus], now + first_beat(run, writes))
     if run.channel.streams and not writes:
-        if port[STREAMED] > now:  # the memory's queue was never empty
+        if port[STREAMED] > now:  # granted before the first beat of the previous read (Channel.streams)
             at = port[bus]
         port[STREAMED] = at
     port[bus] = at + size
@@ -287,7 +293,7 @@ def grant_fetch(run: Run, now: int) -> None:
     batch = fetch.batch if fetch.batch > 0 else max(1, run.channel.burst // beats_each)
     first = fetched[FETCHED]
     commands = min(batch, count - fetched[FETCHED])
-    packed = fetch.buffer > 0  # beats contain parts of several commands; else each command begins in a new beat
+    packed = fetch.buffer > 0  # otherwise each command begins in a new beat
     at = take_bus(run, False, -(-commands * fetch.insn_bytes // beat) if packed else commands * beats_each, now)
     for k in range(1, commands + 1):
         done = k if fetch.unpack < 0 else commands
@@ -320,7 +326,7 @@ def deliver(run: Run, now: int) -> None:
 
 @part
 def grant_step(run: Run, u: int, now: int) -> bool:
-    """Grant the DRAM port to unit `u` for a burst of a row (see Costs). Return whether it is the row's last burst."""
+    """Grant the DRAM port to unit `u` for one burst. Return whether this is the last burst of a row (see Costs)."""
     state = run.state
     s = run.stream.order[run.state.position[u]]
     size = min(state.to_edge[u], state.beats_left[u])
@@ -328,11 +334,10 @@ def grant_step(run: Run, u: int, now: int) -> bool:
     if state.writing[u] and run.channel.pause > 0:
         beats += (size - 1) // run.channel.pause
     at = take_bus(run, state.writing[u], beats, now)
-    # Without other clients, the burst would begin one latency after its request, or directly after the step's previous
-    # data.
+    # The first beat of this burst if the unit were the only client of the port; the difference is the contention.
     uncontended = max(state.request[u] + first_beat(run, state.writing[u]), state.data_end[u])
     run.out.contention[s] += max(0, at - uncontended)
-    if state.filling[u]:  # zeros are written in cycles without a beat: here, before this burst
+    if state.filling[u]:  # zeros are written in cycles without a beat, such as the cycles before this burst
         fill(run, u, s, at - state.filled[u], beats)
         state.filled[u] = at + beats
     answered = state.writing[u] and run.channel.answer >= 0
@@ -344,7 +349,7 @@ def grant_step(run: Run, u: int, now: int) -> bool:
         state.request[u] = state.data_end[u]
     elif run.channel.in_flight > 0:
         state.request[u] = now + run.channel.turn
-    else:  # the next burst is requested at the first beat of this burst, the next row when this row has arrived
+    else:  # within a row, request the next burst at the first beat of this burst; request the next row after this row
         state.request[u] = at + size if last else at
     if last:
         state.rows_left[u] -= 1
@@ -354,7 +359,10 @@ def grant_step(run: Run, u: int, now: int) -> bool:
 
 @part
 def fill(run: Run, u: int, s: int, free: int, beats: int) -> None:
-    """Write tiles of zeros in `free` cycles without a beat, before `beats` cycles with beats; pauses use both."""
+    """Write tiles of zeros in `free` cycles without a beat, which `beats` cycles with beats follow.
+
+    A pause (Costs.fill_pause) passes in both kinds of cycles.
+    """
     state = run.state
     last = run.costs.fill_last[s]
     first = min(free, max(0, state.fill_left[u] - last))
@@ -377,12 +385,13 @@ def start(run: Run, u: int, now: int) -> None:
     sent = run.fetched[SENT]
     s = stream.order[state.position[u]]
     if sent < stream.unit.shape[0] and stream.unit[sent] == u and state.backlog[u] == run.fetch.depth:
-        run.fetched[DELIVERS] = max(run.fetched[DELIVERS], now)  # fetch waited for room in the queue
+        run.fetched[DELIVERS] = max(run.fetched[DELIVERS], now)  # the delivery has waited for room in this queue
     state.backlog[u] -= 1
     out.begin[s] = now
     out.wait[s] = now - state.free[u]
     if out.wait[s] > 0:
-        # The cause of the wait is the latest event. At equal times, the cause is the delivery, or else the first queue.
+        # The cause of the wait is the event that came last. If the delivery and a token came together, it is the
+        # delivery; for several tokens, it is the token of the first queue.
         out.cause[s] = CAUSE_COMMAND
         latest = out.delivered[s]
         for q in range(stream.giver.shape[1]):
@@ -404,7 +413,7 @@ def start(run: Run, u: int, now: int) -> None:
 
 @part
 def next_row(run: Run, u: int, now: int) -> None:
-    """Begin the next row of the transfer of unit `u`'s step or, after the last row, the step's work."""
+    """Begin the next row of the transfer by unit `u`. After the last row, begin the work of the step instead."""
     state = run.state
     costs = run.costs
     beat = run.channel.beat_bytes
@@ -418,14 +427,14 @@ def next_row(run: Run, u: int, now: int) -> None:
     state.ending[u] = True
     if state.filling[u]:
         state.data_end[u] = max(state.data_end[u], state.filled[u] + state.fill_left[u] + state.pause_left[u])
-    # A step that runs ahead releases its unit one cycle after its last grant; in `end`, `settle` covers the wait for
-    # its data.
+    # A step that runs ahead releases its unit one cycle after its last grant. The wait for its data is added in `end`
+    # (Costs.settle).
     state.work_end[u] = now + 1 if costs.ahead[s] > 0 else state.data_end[u] + costs.busy[s]
 
 
 @part
 def end(run: Run, u: int, now: int) -> None:
-    """Release unit `u` from its step. The step ends now or, if it has a tail, later."""
+    """Release unit `u` from its step. The step ends at the same time, or later if it has a tail (Costs.tail)."""
     out = run.out
     state = run.state
     costs = run.costs

@@ -31,9 +31,9 @@ SUMS = "<i4"
 
 
 class Scratchpad(NamedTuple):
-    """An on-chip memory: `depth` tiles of `shape`, and the layout of a tile in words. `space` is its step table space.
+    """An on-chip memory of `depth` tiles with the shape `shape`; `layout` describes a tile in words.
 
-    `space` is -1 if the memory is not in the step table.
+    `space` is the index of the memory in the step table, or -1 if the step table does not have it.
     """
 
     name: str
@@ -81,12 +81,12 @@ class PlacedTensor:
     is_code: bool
     #: The number type of the bytes.
     dtype: str = "int8"
-    #: The instructions that write the tensor, int64 [n], if its memory is used again in the launch: the tensor is only
-    #: in DRAM after all of these instructions have run.
+    #: The instructions that write the tensor, int64 [n]; only given if the launch uses its memory for other data, too.
+    #: The tensor is in DRAM after all of these instructions have run.
     last: Array | None = None
     #: The name of the layout, if the machine has several.
     layout: str = ""
-    #: If `part` is given, this tensor is a part of the tensor `of`: the elements `of[part]`.
+    #: If `part` is given, this tensor has the elements `of[part]` of the tensor `of`.
     of: str = ""
     part: tuple[slice, ...] | None = None
 
@@ -108,9 +108,9 @@ class Operand:
 class State(ABC):
     """A machine at one moment of a launch, for one sample.
 
-    `machine` has the values in attributes. `State.copy` copies arrays and other values that have a method `copy`.
-    `machine.dram` is a Dram (program/launch_image.py). Each memory of `walk.memories` is an array (1, depth, *shape). A
-    target whose machine differs overrides the methods that read it.
+    The attributes of `machine` hold its values. `State.copy` copies every value that has a method `copy`, such as an
+    array. `machine.dram` is a Dram (program/launch_image.py). Each memory of `walk.memories` is an array
+    (1, depth, *shape). A target with another kind of machine overrides the methods that read `machine`.
     """
 
     def __init__(self, walk: Walk, machine: Any) -> None:
@@ -123,7 +123,7 @@ class State(ABC):
         """Execute the instructions `steps`, int64 [k], in this order."""
 
     def copy(self) -> Self:
-        """Return a copy that later instructions do not change. It shares the bytes of DRAM until they are written."""
+        """Return a copy that later instructions do not change. The bytes of DRAM are shared until they are written."""
         later = copy(self)
         later._written = self.machine.dram.own_bytes
         later.machine = copy(self.machine)
@@ -133,18 +133,18 @@ class State(ABC):
         return later
 
     def memory(self, name: str) -> Array:
-        """Return the content of an on-chip memory, an array (depth, *shape) of the types in `Walk.memories`."""
+        """Return the content of an on-chip memory, (depth, *shape); `Walk.memories` has its type."""
         content: Array = getattr(self.machine, name)[0]
         return content
 
     def dram(self, address: int, size: int) -> Array:
-        """Return bytes of DRAM, uint8 [size]. Raises MachineError if they are not inside one segment."""
+        """Return bytes of DRAM, uint8 [size]. Raises MachineError if the range is not inside one segment."""
         data: Array = self.machine.dram.window(address, 1, size, 0, "DRAM")[0, 0]
         return data
 
     @property
     def nbytes(self) -> int:
-        """The approximate size of a copy in bytes: its memories, and the DRAM not shared with an earlier copy."""
+        """The approximate size of a copy in bytes: its memories, and the DRAM that no earlier copy shares."""
         return sum(self.memory(name).nbytes for name in self.walk.memories) + self._written
 
 
@@ -169,7 +169,6 @@ class Walk(ABC):
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """The findings of the launch's check."""
         return ()
 
     @property
@@ -179,15 +178,13 @@ class Walk(ABC):
 
     @cached_property
     def refused(self) -> Mapping[int, str]:
-        """The reason why an instruction cannot be executed, by its number."""
+        """For each instruction that accesses memory out of range: its number, and the text of the finding."""
         return refusals(self.findings)
 
     def unit_of(self, step: int) -> str:
-        """Return the name of the unit that executes an instruction."""
         return self.table.units[self.table.unit[step]]
 
     def layer_of(self, step: int) -> str:
-        """Return the name of the layer that an instruction belongs to."""
         return self.layers[self.layer[step]]
 
     def text(self, step: int) -> str:
@@ -203,7 +200,7 @@ class Walk(ABC):
         return ()
 
     def operands(self, step: int) -> Mapping[str, Operand]:
-        """Return the operands of an instruction that are in memory, results included, by name."""
+        """Return the operands and results that an instruction has in memory, by name."""
         return {}
 
     @abstractmethod
@@ -211,11 +208,11 @@ class Walk(ABC):
         """Return the state before the first instruction."""
 
     def backward(self, step: int, wanted: SliceBits) -> int:
-        """Step backward over one instruction: from the wanted elements after it to the wanted elements before it.
+        """Update the slices in `wanted` from the state after an instruction to the state before this instruction.
 
-        Change `wanted` in place: remove the wanted elements that the instruction overwrites, and add the elements from
-        which it computed them. Return the bits of the slices in which the instruction computed a wanted element. This
-        default uses the footprint: all elements that an instruction writes depend on all elements that it reads.
+        From each slice, remove the elements that the instruction writes, and add the elements from which it computed
+        these. Return a mask of the slices that had such an element: the instruction belongs to these slices. This
+        default assumes that every element that an instruction writes depends on all elements that it reads.
         """
         return by_footprint(self.table, step, wanted)
 
@@ -230,21 +227,20 @@ class Walk(ABC):
         return tuple(self.placements)
 
     def placed(self, tensor: str) -> PlacedTensor:
-        """Return the placement of a tensor. Raises InputError, with the known names, if the launch does not hold it."""
+        """Return the placement of a tensor. Raises InputError, with the known names, if the name is unknown."""
         if tensor not in self.tensors:
             remedy = ", ".join(self.tensors) or "show DRAM by address or segment"
             raise InputError(f"tensor '{tensor}'", f"is not in the memories of launch '{self.name}'", remedy)
         return self.place(tensor)
 
     def place(self, tensor: str) -> PlacedTensor:
-        """Return the placement of one of `tensors`."""
         return self.placements[tensor]
 
     def value(self, state: State, tensor: str) -> Array:
         """Return a tensor's codes at this moment, an array of the tensor's shape.
 
         If the machine stores sums that the host requantises, the codes are computed from these sums. Raises InputError
-        as `placed` does.
+        if the name is unknown.
         """
         placed = self.placed(tensor)
         if placed.is_code:
@@ -256,10 +252,9 @@ class Walk(ABC):
         raise NotImplementedError
 
     def sums(self, state: State, tensor: str) -> tuple[Array, Array] | None:
-        """Return a tensor's sums in DRAM, and their offset from the sums of `code - zero_point`.
+        """Return the sums that DRAM holds for a tensor, and by how much they exceed the sums of `code - zero_point`.
 
-        Both are int64 of the tensor's shape. The result is None if the machine does not store the tensor as sums of
-        products.
+        Both arrays are int64 of the tensor's shape. None: the machine does not store this tensor as sums of products.
         """
         placed = self.placed(tensor)
         if placed.is_code or placed.dtype != SUMS:
@@ -273,7 +268,7 @@ class Walk(ABC):
         return [(chip.space, np.atleast_1d(np.arange(chip.depth)[index[0] if index else slice(None)]))]
 
     def at(self, addresses: Array) -> Sequence[Elements]:
-        """Return the elements of the step table that hold the bytes at addresses of DRAM, int64 [n], ascending."""
+        """Return the elements of the step table that contain the bytes at these DRAM addresses (int64 [n])."""
         elements = []
         for space, origin in dict.fromkeys((part.space, part.origin) for part in self.segments):
             ranges = [part for part in self.segments if (part.space, part.origin) == (space, origin)]
@@ -293,7 +288,7 @@ class Walk(ABC):
         return None
 
     def shown(self, space: int, element: int) -> str:
-        """Return the user's name of one element of a space: a tile, or the bytes of a granule within a DRAM segment."""
+        """Return the text for one element of a space: a tile, or a range of bytes in a segment of DRAM."""
         place = self.segment_at(space, element)
         if place is None:
             return f"{self.table.spaces[space].name}[{element}]"
@@ -302,14 +297,13 @@ class Walk(ABC):
 
 
 def by_name(*chips: Scratchpad) -> Mapping[str, Scratchpad]:
-    """Return on-chip memories by name, in the form of `Walk.memories`."""
     return {chip.name: chip for chip in chips}
 
 
 def ranges_by_address(segments: Iterable[tuple[str, int, int, str]], first: int) -> tuple[Range, ...]:
     """Return segments of DRAM (name, address, size, kind) as ranges, sorted by address.
 
-    In the step table, each segment has a space; their numbers begin at `first`.
+    Each segment has a space in the step table: `first` for the lowest address, then `first` + 1, and so on.
     """
     by_address = sorted(segments, key=lambda part: part[1])
     return tuple(
@@ -319,12 +313,12 @@ def ranges_by_address(segments: Iterable[tuple[str, int, int, str]], first: int)
 
 
 def refusals(findings: Iterable[Finding]) -> dict[int, str]:
-    """Return the reason why an instruction cannot be executed, by its number: it accesses memory out of range."""
+    """Return, for each instruction that accesses memory out of range, its number and the text of the finding."""
     return {finding.steps[0]: finding.message for finding in findings if finding.kind == OUT_OF_RANGE and finding.steps}
 
 
 def numbers(state: State, byte: Array, dtype: str) -> Array:
-    """Return the numbers whose bytes lie at `byte`, int64 [*shape, bytes of a number]; 0 where there is no address."""
+    """Read numbers from DRAM. `byte` has the address of each byte, int64 [*shape, bytes of a number]; -1 reads as 0."""
     places = byte[byte >= 0]
     if not places.size:
         return np.zeros(byte.shape[:-1], dtype)
@@ -336,11 +330,11 @@ def numbers(state: State, byte: Array, dtype: str) -> Array:
 
 
 def by_footprint(table: StepTable, step: int, wanted: SliceBits) -> int:
-    """Step backward over one instruction by its footprint (see Walk.backward)."""
+    """Do `Walk.backward` with the footprint of the instruction."""
     rows = table.footprints.of_step(int(table.footprint[step]))
     touched = [(int(mode), int(space), _elements(row)) for row in rows[live(rows)] for space, mode in [row[:2]]]
     bits = np.uint64(0)
-    # Process all writes first, so that an element that the instruction both reads and writes stays wanted.
+    # All writes come first. Otherwise an element that the instruction reads and writes would be removed from the slice.
     for mode, space, elements in touched:
         if mode & WRITE:
             bits |= np.bitwise_or.reduce(wanted[space][elements], initial=np.uint64(0))
