@@ -1,14 +1,15 @@
 """Reads the user's model files into a Graph, and compares the Graph with the framework of the file.
 
-A .tflite file: `tflite_file.py` reads its tables, `tflite.py` translates each operator, `tflite_verify.py` compares.
+For .tflite: `tflite_file.py` reads the tables of the file, `tflite.py` translates each operator, and `tflite_verify.py`
+compares the graph with the framework.
 
-A .onnx file goes through these files in order: `onnx_file.py` reads records, `onnx_resolve.py` infers types, computes
-constants and replaces If (`onnx_values.py` has the result), `onnx_rewrite.py` rewrites the network like onnxruntime,
-`onnx_fuse.py` finds operators on codes, and `onnx_quantised.py` with `onnx_conv.py` translates these operators;
-`onnx.py` translates all other operators and calls all of these files. `onnx_build.py` collects the graph. For networks
-of PULP, `onnx_shift.py` follows `onnx_values.py` directly. `onnx_verify.py` compares the graph with onnxruntime.
+For .onnx: `onnx.py` calls the steps of the import in this order. `onnx_file.py` reads records. `onnx_resolve.py` infers
+types, computes constants and replaces If; the result is in `onnx_values.py`. `onnx_rewrite.py` rewrites the network
+like onnxruntime. `onnx_fuse.py` finds operators on codes, which `onnx_quantised.py` and `onnx_conv.py` translate;
+`onnx.py` translates all other operators. `onnx_build.py` collects the graph. A network of PULP needs no rewriting:
+`onnx_shift.py` translates it. `onnx_verify.py` compares the graph with onnxruntime.
 
-`shapes.py` has the user's choices for a model, `inputs.py` reads samples, `verification.py` has the result of a
+`shapes.py` has the user's choices for a model, `inputs.py` reads samples, and `verification.py` has the result of a
 comparison.
 """
 
@@ -30,12 +31,11 @@ SAMPLES = 2
 
 
 def load(path: str | Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Graph:
-    """Return the graph of a .tflite or .onnx file. `shapes`: shapes of ONNX inputs with open extents.
+    """Return the graph of a .tflite or .onnx file.
 
-    `until` names values of an ONNX model that replace the outputs of the file.
-
-    Raises InputError if `path` is not a regular file or a shape does not fit, ModelError if the file is damaged or its
-    suffix is unknown, and UnsupportedError if the file uses an unsupported feature.
+    `shapes` are the shapes of ONNX inputs with open extents. `until` are names of ONNX values, which become the outputs
+    of the graph instead of the file's outputs. Raises InputError if `path` is not a regular file or a shape does not
+    fit, ModelError if the file is damaged or its suffix is unknown, and UnsupportedError for unsupported features.
     """
     path = regular(path)
     if path.suffix == ".tflite":
@@ -55,8 +55,8 @@ def load(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
 def verify(path: str | Path, graph: Graph, inputs: Array | Mapping[str, Array]) -> Verification:
     """Compare `graph` with the model file that it was loaded from, on the first SAMPLES samples of `inputs`.
 
-    The rounding mode is always the framework's (`ort`, `pow2` or `litert`), because the import does not depend on the
-    mode of a simulation. Raises InputError if the inputs do not fit the graph, or if the suffix is unknown.
+    The rounding mode is always the framework's (`ort`, `pow2` or `litert`), never the mode of a simulation. Raises
+    InputError if the inputs do not fit the graph, or if the suffix is unknown.
     """
     path = Path(path)
     samples = {name: array[:SAMPLES] for name, array in reference.check_inputs(graph, inputs).items()}

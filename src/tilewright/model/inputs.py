@@ -26,10 +26,10 @@ LABELS = "labels"
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples for a network: `values` is {input name: (S, *shape)} for S samples.
+    """S samples for a network: `values` has an array (S, *shape) for each input name.
 
-    `labels` (S,) holds the samples' true classes; it is None if the file has no labels. `source` is a text for reports:
-    the origin of the samples.
+    `labels` (S,) are the true classes of the samples; None if the file has no labels. `source` is the origin of the
+    samples, as text for reports.
     """
 
     values: Mapping[str, Array]
@@ -45,12 +45,11 @@ class Samples:
 
     @property
     def classes(self) -> tuple[int, ...] | None:
-        """The labels as Python integers; None if there are no labels."""
         return None if self.labels is None else tuple(self.labels.tolist())
 
 
 def random(graph: Graph, seed: int = 0, count: int = 1) -> Samples:
-    """Return `count` samples of random codes (reals in 0..1, wide integers 0 or 1). Equal seeds give equal samples."""
+    """Return `count` random samples: any code, reals of 0..1, wide integers of 0 or 1. The seed determines them."""
     generator = np.random.default_rng(seed)
     values = {}
     for name in graph.inputs:
@@ -60,7 +59,7 @@ def random(graph: Graph, seed: int = 0, count: int = 1) -> Samples:
         if kind.kind == "f":
             values[name] = generator.random(shape).astype(kind)
         else:
-            codes = kind.itemsize < 4 and kind.kind != "b"  # wider integers may be indices: 0 and 1 are valid
+            codes = kind.itemsize < 4 and kind.kind != "b"  # wider integers may be indices, so only 0 and 1 are safe
             low, high = (np.iinfo(kind).min, np.iinfo(kind).max) if codes else (0, 1)
             values[name] = generator.integers(low, high, shape, np.int64, endpoint=True).astype(kind)
     give = option("give real ones with -i", "`tilewright.model.inputs.read` reads real ones")
@@ -77,8 +76,8 @@ def read(
     """Return the samples in a file, or in a folder's files sorted by name; at most the first `most` samples.
 
     The suffix of a file selects its format. `pixels` is the conversion of images to inputs [default: derived from the
-    input's scale]. `labels` names the file with the samples' true classes. Raises InputError, naming the file, if there
-    are no samples, or if the samples or labels do not fit the model.
+    input's scale]. `labels` is the path of a file with the true class of each sample. Raises InputError, naming the
+    file, if there are no samples, or if the samples or labels do not fit the model.
     """
     path, paths = Path(path), [Path(path)]
     if path.is_dir():
@@ -108,7 +107,7 @@ def names_of(path: str | Path) -> tuple[str, ...]:
 
 
 def _labels(path: Path, count: int, cut: bool) -> Array:
-    """Read one class number per sample, from .npy or from lines of text. If `cut`, further numbers are ignored."""
+    """Read one class number per sample, from .npy or from lines of text. With `cut`, additional numbers are ignored."""
     path = regular(path)
     try:
         if path.suffix.lower() == ".npy":
@@ -160,9 +159,9 @@ def only_input(path: Path, graph: Graph) -> Tensor:
 def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array | None]:
     """Return the samples in an .npz file, and its array `labels` (None if absent). Other arrays are not read.
 
-    The samples are the arrays named after the network's inputs, else the array `inputs`, else the only array.
+    The samples are the arrays with the names of the network's inputs. If these are missing, the samples are the array
+    `inputs`, or the only array in the file.
     """
-    # The archive's directory is read first, and only the arrays that are chosen by name are unpacked.
     selected: list[str] = []
 
     def choose(names: list[str]) -> list[str]:
@@ -221,7 +220,7 @@ def _image(path: Path, tensor: Tensor, graph: Graph, preparation: Pixels | None)
 
 
 def _prepared(path: Path, tensor: Tensor, image: Array, pixels: Pixels) -> Array:
-    """Return an image (H, W, C) converted by `pixels` to reals or to codes of the input. Raises InputError."""
+    """Convert an image (H, W, C) by `pixels` to reals or codes. Raises InputError if this does not fit the input."""
     for what, numbers in (("mean", pixels.mean), ("std", pixels.std)):
         if len(numbers) not in (1, image.shape[-1]):
             reason = f"has {len(numbers)} numbers"
@@ -239,14 +238,14 @@ def _prepared(path: Path, tensor: Tensor, image: Array, pixels: Pixels) -> Array
 
 
 def _scaled(path: Path, given: Tensor, graph: Graph, pixels: Array) -> Array:
-    """Return pixels as values of the input `given`, scaled according to the scale of its codes.
+    """Convert pixels to values of the input `given`. The scale of the codes shows which real number is white.
 
-    Raises InputError if the scale of the codes is not 1 or 1/255 (reals of 0..255 or 0..1).
+    The scale must be 1 (reals of 0..255) or 1/255 (0..1), else the function raises InputError.
     """
     quantised = (
         site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is given
     )
-    # For a float input that a Quantize node reads, use the scale of its codes.
+    # If the input is float and a Quantize node reads it, use the scale of that node's codes.
     tensor = next(quantised, given) if given.dtype == "float32" else given
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)

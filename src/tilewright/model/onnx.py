@@ -27,9 +27,8 @@ _DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, 
 def load(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Graph:
     """Return the validated graph of an `.onnx` file. Inputs and outputs keep the model's shapes.
 
-    `shapes` gives the shapes of inputs with open extents; `until` names values that replace the outputs. Raises
-    ModelError if the file is damaged, UnsupportedError for features that are not supported, InputError if a shape does
-    not fit.
+    The arguments are those of `model.load`. Raises ModelError if the file is damaged, UnsupportedError for unsupported
+    features, InputError if a shape does not fit.
     """
     graph = imported(path, shapes, until)
     with in_file(path):
@@ -53,8 +52,8 @@ def imported(path: Path, shapes: Shapes | None = None, until: Collection[str] = 
 
 def _build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
     network = rewritten(network)
-    # Only the translation of an operator shows whether it has an integer form. If an operator has no integer form, all
-    # operators are fused again with this operator as a real one, because its neighbours may then fuse differently.
+    # Only the translation of an operator shows whether it can compute on codes. If it cannot, fuse the whole network
+    # again with this operator in real arithmetic, because its neighbours may fuse differently.
     real: frozenset[str] = frozenset()
     while True:
         builder = Builder(network)
@@ -96,7 +95,7 @@ def _emit_unfused(builder: Builder, node: RawNode) -> None:
 
 
 def _emit_conversion(builder: Builder, node: RawNode) -> bool:
-    """Emit a QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale; else return False."""
+    """Emit a QuantizeLinear or DequantizeLinear. Return False unless it is between float32 and codes of one scale."""
     network = builder.network
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
     coded = Coded(codes, network.quantisation(node))
@@ -111,13 +110,13 @@ def _emit_conversion(builder: Builder, node: RawNode) -> bool:
 
 
 def codes_first(graph: Graph) -> Graph:
-    """Return the graph, which must be valid, reordered: nodes that write no codes run as late as possible."""
+    """Reorder a valid graph: a node that writes no codes runs only when a node with codes needs its result."""
     writer = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs}
     ordered: dict[int, None] = {}  # indices of nodes
     for index, node in enumerate(graph.nodes):
         if all(graph.tensors[name].dtype not in CODES for name in node.outputs):
             continue
-        needed = {index}  # this node, and its unordered dependencies
+        needed = {index}  # this node, and the nodes that must run before this node and are not in `ordered`
         pending = list(node.inputs)
         while pending:
             before = writer.get(pending.pop())

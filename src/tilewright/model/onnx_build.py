@@ -22,7 +22,7 @@ SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 #: Operators that onnxruntime runs directly on codes if input and output have the same quantisation.
 MOVES = {*SAME, "Transpose", "Slice", "Gather", "Split", "Expand", "Tile", "Resize", "MaxPool", "Pad"}
 MOVES |= {"DepthToSpace", "SpaceToDepth"}
-#: Operators whose second operand may have a different type, and a scale per channel.
+#: Operators with weights as second operand, which may have another type than the first, and a scale per channel.
 LINEAR = ("Conv", "Gemm", "MatMul")
 
 
@@ -36,7 +36,7 @@ class Coded:
 
 @dataclass(frozen=True, eq=False)
 class Fused(Named):
-    """An operator on codes."""
+    """An operator that reads and writes codes, made of the nodes of a pattern."""
 
     name: str
     op_type: str
@@ -44,7 +44,7 @@ class Fused(Named):
     inputs: tuple[Coded, ...]
     #: The tensor of int32 bias codes; '' if there is no bias.
     bias: str
-    #: The remaining inputs, such as a shape, which are not codes.
+    #: The inputs that are not codes, such as a shape.
     other_inputs: tuple[str, ...]
     outputs: tuple[Coded, ...]
     #: The activation that clamps the results before rounding.
@@ -63,7 +63,7 @@ class Fused(Named):
 
 
 def is_unscaled(node: RawNode | Fused) -> bool:
-    """Return whether a Gemm multiplies neither its products nor its bias."""
+    """Return whether the factors alpha and beta of a Gemm are 1."""
     return node.attributes.get("alpha", 1.0) == node.attributes.get("beta", 1.0) == 1.0
 
 
@@ -73,9 +73,9 @@ def one_scale(network: OnnxNetwork, coded: Coded) -> bool:
 
 
 def has_kernel(network: OnnxNetwork, fused: Fused) -> bool:
-    """Return whether onnxruntime has an integer kernel for the operator with its types and scales."""
-    # Activations and results are 8-bit codes of one type with single scales; the type and the scales of weights may
-    # differ.
+    """Return whether onnxruntime has an integer kernel for this operator and its types and scales."""
+    # All activations and results must be 8-bit codes of the same type, each with one scale. Weights may have another
+    # type, and a scale per channel.
     activations = fused.inputs[:1] if fused.op_type in LINEAR else fused.inputs
     ends = (*activations, *(coded for coded in fused.outputs if coded.quant))
     dtypes = {network.dtype(coded.tensor) for coded in ends}
@@ -99,18 +99,18 @@ def _moves_codes(network: OnnxNetwork, fused: Fused) -> bool:
     mode = fused.attributes.get("mode")
     if fused.op_type == "Resize":
         fills = fused.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-        return mode in (None, "nearest") and not fills  # `fills`: pixels outside the image get a real value
+        return mode in (None, "nearest") and not fills  # the fill value is a real number
     if fused.op_type == "Pad":
         constant = mode in (None, "constant")
         # onnxruntime's Pad supports codes from opset 11 on.
         return padding_of(network, fused) is not None if constant else network.opset >= 11
     if fused.op_type == "MaxPool" and network.opset < MAXPOOL_OPSET:
-        return network.rank(fused.inputs[0].tensor) == 4  # only onnxruntime's kernel supports other ranks
+        return network.rank(fused.inputs[0].tensor) == 4  # images use the graph's own MaxPool2D, others onnxruntime
     return True
 
 
 def padding_of(network: OnnxNetwork, fused: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
-    """Return the (before, after) of each axis of a Pad, and the real value to pad with; None if unknown or negative."""
+    """Return the padding (before, after) of each axis, and its real value; None if it is negative or not constant."""
     rank = network.rank(fused.inputs[0].tensor)
     if len(fused.other_inputs) > 2 or not network.are_constant(fused.other_inputs):
         return None
@@ -131,7 +131,7 @@ class Builder:
         self.network = network
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
-        self.dequantised: set[str] = set()  # constants that onnxruntime quantises or dequantises in each run
+        self.dequantised: set[str] = set()  # results of quantise or dequantise nodes with a constant input
         self.refused: set[str] = set()  # operators that must compute on real numbers
         self._names = set(network.types)
         self._copies: dict[tuple[str, str], str] = {}

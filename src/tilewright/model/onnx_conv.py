@@ -1,7 +1,7 @@
 """Expresses convolutions over one, two or three axes as convolutions over images for the graph and the targets.
 
-A 1-D input becomes an image with one row. A volume becomes one image per output depth; the channels of this image are
-the channels of all depths that the window covers.
+A 1-D input becomes an image with one row. A volume becomes one image per output depth. The channels of such an image
+are the channels of all input depths that the window covers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.model.onnx_build import Builder, Fused
 
 #: Limit of kernel extents, strides, dilations and paddings.
 LARGEST = 1 << 15
-#: The number of axes before the spatial axes: batch and channels, or, for weights, output and input channels.
+#: The number of axes before the spatial axes. A tensor has batch and channels, weights have output and input channels.
 _OUTER = 2
 
 
@@ -42,17 +42,17 @@ def window_of(
     if len(pads) != 4 or not all(0 <= pad <= LARGEST for pad in pads):
         raise ModelError(where, f"has the padding {pads[:8]}; four values of 0 to {LARGEST} are required")
     window = Window((kernel[0], kernel[1]), stride, dilation=dilation)
-    # ONNX lists the paddings before each axis, and then the paddings after each axis. `missing`: positions past the
-    # image.
+    # `pads` has the paddings before all axes, then the paddings after all axes.
     padding: list[int] = []
     for axis in (0, 1):
         before, after = (0, 0) if auto == "VALID" else pads[axis::2]
+        # The number of positions by which the last window exceeds an image without padding.
         missing = max(0, (out[axis] - 1) * stride[axis] + window.extent[axis] - size[axis])
         if auto in ("SAME_UPPER", "SAME_LOWER"):
             before = (missing + (auto == "SAME_LOWER")) // 2
             after = missing - before
         elif attributes.get("ceil_mode", 0):
-            # The output's size is rounded up: more padding after the image makes room for the last window.
+            # The size of the output is rounded up, so the last window may need more padding after the image.
             after = max(after, missing - before)
         padding += [before, after]
     return replace(window, padding=(padding[0], padding[1], padding[2], padding[3]))
@@ -74,7 +74,7 @@ def convolve(builder: Builder, fused: Fused) -> bool:
         return False
     groups = fused.attributes.get("group", 1)
     outputs, depth = weights.shape[:2]
-    # Per-channel scales of weights must belong to output channels, so that each sum has one scale.
+    # If weights have a scale per channel, these must be output channels. Otherwise a sum would mix several scales.
     if depth * groups != shape[1] or outputs % groups or (w.quant.per_channel and w.quant.axis != 0):
         return False
     kernel = fused.attributes.get("kernel_shape", weights.shape[_OUTER:])
@@ -86,9 +86,9 @@ def convolve(builder: Builder, fused: Fused) -> bool:
 
 
 def bias_and_residual(builder: Builder, fused: Fused, outputs: int, images: bool) -> tuple[str, ...]:
-    """Return the names of a new int32 bias with one entry per output channel, and of the residual ("" if absent).
+    """Return the names of a new int32 bias with one entry per output channel, and of the residual.
 
-    Absent names at the end are omitted. `images`: the residual is returned in channels-last layout.
+    If there is only a residual, the bias is "". With `images`, the residual is in channels-last layout.
     """
     data = builder.network.constants.get(fused.bias)
     bias = "" if data is None else builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,)))
@@ -101,7 +101,7 @@ def bias_and_residual(builder: Builder, fused: Fused, outputs: int, images: bool
 def convolution_of(
     weights: Array, channels: int, window: Window, activation: Activation = "none", shift: Shift | None = None
 ) -> tuple[ops.Conv2D | ops.DepthwiseConv2D, Array]:
-    """Return the graph's operator for weights (O, C / groups, KH, KW), and the weights in the operator's axis order."""
+    """Return the graph's operator for weights (O, C / groups, KH, KW), and the weights in the axis order it needs."""
     if weights.shape[1] == 1 and channels > 1:
         return ops.DepthwiseConv2D(activation, window, shift=shift), weights.transpose(1, 2, 3, 0)
     return ops.Conv2D(activation, window, shift=shift), weights.transpose(0, 2, 3, 1)
@@ -135,10 +135,12 @@ def _convolve_row(builder: Builder, fused: Fused, x: str, weights: Array, out: T
 
 
 def _convolve_volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
-    """Emit a convolution of x (N, C, D, H, W) over N * (output depth) images of C * (kernel depth) channels."""
-    # The depth taps of a window become channels: the image of each output depth has the planes that its window covers.
-    # So these planes are gathered; the output depths are merged into the batch axis, and the depth taps into the
-    # channel axis.
+    """Emit a convolution of x (N, C, D, H, W) as a convolution of images.
+
+    There are N * (output depth) images, each with C * (kernel depth) channels.
+    """
+    # For each output depth, gather the input planes that its window covers. Then merge the output depths into the batch
+    # axis, and the planes of a window (the depth taps) into the channel axis.
     batch, channels, depths, height, width = builder.tensors[x].shape
     outputs, depth, taps = weights.shape[:3]
     slices = out.shape[2]
@@ -159,7 +161,10 @@ def _convolve_volume(builder: Builder, fused: Fused, x: str, weights: Array, out
 
 
 def _along(attributes: Mapping[str, Any], axes: tuple[int | None, ...], count: int) -> dict[str, Any]:
-    """Return a window's attributes (strides, ...) for `axes`, some of its `count` axes; None: a new axis of size 1."""
+    """Return the attributes (strides, ...) of a window with `count` axes for some of these axes.
+
+    In `axes`, None stands for a new axis of size 1.
+    """
     window = {"auto_pad": attributes.get("auto_pad", "NOTSET")}
     for key in ("strides", "dilations"):
         values = attributes.get(key, [1] * count)

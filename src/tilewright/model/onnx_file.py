@@ -29,7 +29,7 @@ MAX_NAME = 1 << 10
 MAX_CHANNELS = 4
 #: Limit for all constants of a model together.
 MAX_CONSTANT_BYTES = 1 << 32
-#: PULP's custom operators, recognised by name because files do not always give their domain.
+#: PULP's custom operators. They are recognised by name, because some files omit their domain.
 CUSTOM = ("RequantShift",)
 #: The metadata key of the model's rounding mode, as `tilewright quantize` writes it.
 ROUNDING = "tilewright.rounding"
@@ -49,7 +49,7 @@ class RawNode(Named):
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Array] = field(default_factory=dict)
     graphs: Mapping[str, RawGraph] = field(default_factory=dict)
-    #: Whether the second and third input must have the same type, as in the Where that replaces an If.
+    #: Whether the second and the third input must have the same type (true for the Where that replaces an If).
     same_types: bool = False
 
     def input(self, index: int) -> str:
@@ -59,7 +59,7 @@ class RawNode(Named):
 
 @dataclass(frozen=True, eq=False)
 class RawGraph:
-    """Nodes and constants, and the names of the results. Nodes in a branch of an If may read outside values."""
+    """Nodes and constants, and the names of the results. A branch of an If may also read values outside of it."""
 
     nodes: tuple[RawNode, ...]
     constants: Mapping[str, Array]
@@ -86,9 +86,9 @@ class RawModel(RawGraph):
 def read(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> RawModel:
     """Return the contents of an ONNX file; inputs with open extents get the given `shapes`.
 
-    The values `until`, if given, replace the outputs of the file; nodes that no output depends on are not read. Raises
-    ModelError if the file is damaged, UnsupportedError if the file is not supported, InputError if a shape does not
-    fit.
+    If `until` is given, these values become the outputs instead of the file's outputs, and only the nodes before them
+    are read. Raises ModelError if the file is damaged, UnsupportedError if the file is not supported, InputError if a
+    shape does not fit.
     """
     onnx = package("onnx")
     size = path.stat().st_size
@@ -143,8 +143,8 @@ def _pixels(text: str) -> Pixels:
 
 
 def name(text: str | bytes) -> str:
-    """Return `text`, a name in the file. Raises ModelError if it is empty, not printable or too long for an error."""
-    if isinstance(text, bytes):  # protobuf's form of text that is not UTF-8
+    """Return the name `text`. Raises ModelError if the name is empty, not printable or too long."""
+    if isinstance(text, bytes):  # protobuf returns bytes if the text is not UTF-8
         raise ModelError("", f"contains the name {text[:40]!r}, which is not UTF-8")
     if not text or len(text) > MAX_NAME or not text.isprintable():
         raise ModelError("", f"contains the name {text[:40]!r}: names are printable, of at most {MAX_NAME} characters")
@@ -153,7 +153,7 @@ def name(text: str | bytes) -> str:
 
 def _node(node: Any, index: int, path: Path) -> RawNode:
     op_type = name(node.op_type)
-    # Exporters omit or repeat names; the index makes each name unique.
+    # The file's own names of nodes are not used, because some exporters omit them or use them twice.
     title = f"{op_type}_{index}"
     where = f"op '{title}'"
     domain = _check_domain(node, where)
@@ -178,7 +178,7 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
 
 
 def _check_domain(node: Any, where: str, graph: Any = None) -> str:
-    """Return a node's domain; "" is ONNX's own. Raises UnsupportedError, with a remedy, for other domains."""
+    """Return a node's domain ("" for standard ONNX). Raises UnsupportedError, with a remedy, for unknown domains."""
     domain = "" if node.domain == "ai.onnx" or node.op_type in CUSTOM else str(node.domain)
     if domain not in DOMAINS:
         reason = f"{printable(node.op_type[:40])} has the unsupported domain {domain[:40]!r}"
@@ -244,7 +244,7 @@ def _tensor(tensor: Any, path: Path, where: str) -> Array:
     if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
         limit = f"the limit is {MAX_RANK} axes and {MAX_ELEMENTS} elements"
         raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {limit}")
-    # The data are in another file, or are raw bytes, or are a list of numbers of a wider type.
+    # The data have one of three forms: bytes in another file, bytes in this file, or a list of numbers.
     count = prod(shape)
     if tensor.data_location == tensor.EXTERNAL:
         content = _external(tensor, path, where, count * dtype.itemsize)

@@ -18,15 +18,15 @@ from tilewright.model.onnx_build import MOVES, Coded, Fused, has_kernel, is_unsc
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import ACTIVATIONS, DEQUANTIZE, JOINED, QUANTIZE, OnnxNetwork
 
-#: For each QLinear node: the operator, the positions of its data inputs, and the positions of the output's scale and
-#: the bias. A scale and a zero point follow each data input.
+#: For each QLinear node: the operator, the positions of its data inputs, the position of the output's scale, and the
+#: position of the bias. Each data input is followed by its scale and its zero point.
 QOPERATORS: dict[str, tuple[str, tuple[int, ...], int, int | None]] = {
     "QLinearConv": ("Conv", (0, 3), 6, 8),
     "QLinearMatMul": ("MatMul", (0, 3), 6, None),
     "QGemm": ("Gemm", (0, 3), 7, 6),
     "QLinearAdd": ("Add", (0, 3), 6, None),
     "QLinearMul": ("Mul", (0, 3), 6, None),
-    "QLinearConcat": ("Concat", (), 0, None),  # any number of inputs, after the output's zero point
+    "QLinearConcat": ("Concat", (), 0, None),  # the data inputs begin after the output's zero point, at position 2
     "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,), 3, None),
     "QLinearAveragePool": ("AveragePool", (0,), 3, None),
     "QLinearLeakyRelu": ("LeakyRelu", (0,), 3, None),
@@ -37,11 +37,11 @@ QOPERATORS: dict[str, tuple[str, tuple[int, ...], int, int | None]] = {
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
 )
-#: Operators that fuse with a Relu or Clip of their unrounded results in the rounding mode `pow2`.
+#: Operators that fuse with a following Relu or Clip in the mode `pow2`, where the Relu or Clip precedes the rounding.
 CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
-#: Operators that fuse with a Relu or Clip of their codes, if the Relu or Clip only limits the range of codes.
+#: Operators that fuse with a Relu or Clip between codes if this only makes the range of codes smaller.
 CLIPPED = ("Conv", "Gemm", "Add")
-#: The tolerance, in real numbers, by which the bound of a Clip may lie within the range of codes.
+#: A tolerance in real numbers: the limits of a Clip may be inside the range of codes by this much.
 SLACK = float(np.finfo(np.float32).eps)
 #: Tolerances for the scale of a convolution's bias, in numpy.isclose's form (measured).
 BIAS_SCALE_ABSOLUTE = 1e-6
@@ -59,8 +59,8 @@ def fuse(network: OnnxNetwork, real: frozenset[str] = frozenset()) -> list[Step]
     written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
     needed = set(network.outputs)
     kept = list[Step]()
-    # Go backwards from the outputs and keep the needed operators. The dequantise and quantise nodes inside a `Fused`
-    # are not needed; neither is the file's writer of a value that a `Fused` writes.
+    # Go backwards from the outputs, and keep the operators that are needed. If a `Fused` writes a value, the node that
+    # writes this value in the file is not needed.
     for step in reversed(steps):
         if isinstance(step, Fused):
             reads = step.reads
@@ -87,13 +87,13 @@ class _Patterns:
             return _qlinear(self.network, node)
         if node.op_type == QUANTIZE:
             return self._conversion(node)
-        # In the mode `pow2`, an Add of dequantised codes to the unrounded result of a Conv or Gemm fuses into it.
+        # In the mode `pow2`, the Add of a residual fuses with the Conv or Gemm before it (see `_fuse_add`).
         adds = node.op_type == "Add" and not node.domain and self.network.rounding == "pow2"
         if adds and (with_residual := self._fuse_add(node)):
             return with_residual
         outputs = [self._quantised(name) for name in node.outputs]
         activation = self._clamp(node.outputs[0])
-        # A Relu or Clip between codes of the same scale joins the convolution or product before it.
+        # A Relu or Clip between codes of the same scale becomes a part of the operator before it.
         if node.op_type in CLIPPED and activation == "none" and (clipped := self._clipped(outputs[0])):
             return self._operator(node, [clipped], "relu")
         if node.op_type == "Softmax" and outputs[0] and self._may_wrap(node, outputs[0]):
@@ -101,9 +101,11 @@ class _Patterns:
         return self._operator(node, outputs, activation)
 
     def _may_wrap(self, node: RawNode, codes: Coded) -> bool:
-        """Return whether onnxruntime's softmax may give the code 0 for a probability of 1: it wraps codes of uint8."""
-        # The codes wrap if the scale is below 1/256 or if there is only one probability. In real arithmetic, the code
-        # is 255.
+        """Return whether a code of onnxruntime's softmax may exceed 255 and wrap around to 0, as its uint8 kernel does.
+
+        In real arithmetic, such a code is 255.
+        """
+        # The code of the probability 1 exceeds 255 if the scale is below 1/256. A single value has the probability 1.
         kind = self.network.types[codes.tensor]
         scale = codes.quant.scale[0] if codes.quant else 1.0
         single = bool(kind.shape) and kind.shape[int(node.attributes.get("axis", -1))] == 1
@@ -116,7 +118,7 @@ class _Patterns:
         """
         chain: list[RawNode] = []
         name = codes.tensor if codes else ""
-        for kinds in ((DEQUANTIZE,), ACTIVATIONS, (QUANTIZE,)):  # each node is the only reader of the previous node
+        for kinds in ((DEQUANTIZE,), ACTIVATIONS, (QUANTIZE,)):
             node = self.network.only_reader(name) if name else None
             if node is None or node.op_type not in kinds:
                 return None
@@ -132,9 +134,9 @@ class _Patterns:
         return after if low == 0 and high >= largest - SLACK else None
 
     def _fuse_add(self, add: RawNode) -> Fused | None:
-        """Return a Conv or Gemm, fused with the only reader of its result, an Add, into one operator; else None."""
-        # Either operand may be the product. No operand broadcasts, and the product has no other reader, because the
-        # sums before rounding exist only inside the fused operator.
+        """Fuse an Add of dequantised codes with the Conv or Gemm that computes its other operand; None: impossible."""
+        # Either operand may be the product. The Add must be its only reader, because the unrounded sums exist only
+        # inside the fused operator. Operands that broadcast are not supported.
         for product, addend in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
             node = self.network.writer.get(product)
             residual = self.dequantised(addend)
@@ -150,9 +152,9 @@ class _Patterns:
         return None
 
     def _can_add(self, fused: Fused, residual: Coded) -> bool:
-        """Return whether the residual can be added to the sums of `fused`, shifted left by 0..MAX_LIFT bits.
+        """Return whether the residual can be shifted left by 0..MAX_LIFT bits and then added to the sums of `fused`.
 
-        The sums must have one scale, and the residual's scale must be the scale of the sums times a power of two.
+        The sums must have one scale. The scale of the residual must be this scale times a power of two.
         """
         if not one_scale(self.network, residual) or residual.quant is None or any(residual.quant.zero_point):
             return False
@@ -162,16 +164,16 @@ class _Patterns:
         return ratio.size == 1 and ratio.item() in [2.0**lift for lift in range(MAX_LIFT + 1)]
 
     def _operator(self, node: RawNode, outputs: list[Coded | None], activation: Activation) -> Fused | None:
-        """Return an operator that quantises its results to `outputs`; None if it cannot run on codes."""
+        """Return the operator on codes for `node`, with the results `outputs`; None if it cannot run on codes."""
         computes = node.op_type in COMPUTES or self._averages(node)
         if node.domain or not (computes or node.op_type in MOVES) or not node.inputs:
             return None
-        # The first inputs must be codes. The other inputs are settings, such as the shape of a Reshape, or a bias.
+        # The first `count` inputs must be codes. The others are a bias, or settings such as the shape of a Reshape.
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
         readers = [reader.op_type for reader in self.network.readers.get(node.outputs[0], ())]
         if outputs == [None] and node.op_type in ("Gemm", "MatMul") and QUANTIZE not in readers:
-            outputs = [Coded(node.outputs[0], None)]  # these operators also have an integer kernel with real results
+            outputs = [Coded(node.outputs[0], None)]  # onnxruntime has integer kernels with real results for both
         if len(inputs) < count or None in inputs or None in outputs:
             return None
         coded = tuple(filter(None, inputs))
@@ -182,7 +184,7 @@ class _Patterns:
             return None
         if node.op_type not in ("Conv", "Gemm") or not any(rest):
             return fused
-        # A bias must be int32 codes at the scale of the products: with any other bias, the operator computes reals.
+        # The bias must be int32 codes with the scale of the products. Otherwise onnxruntime has no integer kernel.
         bias = self._bias(rest[0], fused) if is_unscaled(node) else ""
         return replace(fused, bias=bias, other_inputs=()) if bias else None
 
@@ -192,7 +194,7 @@ class _Patterns:
         return self.network.rounding == "pow2" and node.op_type == "ReduceMean" and not to_all
 
     def dequantised(self, name: str) -> Coded | None:
-        """Return the codes from which a value is dequantised; None if it is not a dequantised value."""
+        """Return the codes from which a value is dequantised; None if no DequantizeLinear computes it."""
         return self._coded(self.network.writer.get(name), DEQUANTIZE)
 
     def _coded(self, node: RawNode | None, kind: str) -> Coded | None:
@@ -204,9 +206,9 @@ class _Patterns:
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
-        """Return the codes to which a value is quantised; None if it is not quantised, or has other readers."""
-        # A Relu or Clip before the quantisation is dropped if the range of the codes, or the operator's clamp, has the
-        # same effect.
+        """Return the codes to which a value is quantised; None unless a QuantizeLinear is its only reader."""
+        # There may be a Relu or Clip before the QuantizeLinear. It is dropped if the range of codes has the same effect
+        # (`_implied`), or if it becomes the clamp of the operator (`_clamp`).
         node = self.network.only_reader(name)
         if node is not None and node.op_type in ACTIVATIONS:
             after = self.network.only_reader(node.outputs[0])
@@ -216,7 +218,7 @@ class _Patterns:
         return self._coded(node, QUANTIZE)
 
     def _clamp(self, name: str) -> Activation:
-        """Return the Relu, or Clip from 0 to 6, that reads `name` and that `pow2` fuses with the writer of `name`."""
+        """Return the activation for the writer of `name` if a Relu, or a Clip from 0 to 6, fuses with this writer."""
         writer = self.network.writer.get(name)
         node = self.network.only_reader(name)
         if self.network.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:
@@ -243,7 +245,7 @@ class _Patterns:
     def _bounds(self, clip: RawNode) -> tuple[float, float]:
         """Return the limits of a Clip: attributes up to opset 10, inputs from opset 11 on.
 
-        If the limits are computed at run time, return an empty range, so that the Clip is not fused.
+        A limit that is computed at run time makes the range empty, so that the Clip is not fused.
         """
         limits = []
         for index, key, absent in ((1, "min", -np.inf), (2, "max", np.inf)):
@@ -253,13 +255,12 @@ class _Patterns:
         return limits[0], limits[1]
 
     def _bias(self, name: str, fused: Fused) -> str:
-        """Return the name of the int32 codes from which the bias `name` is dequantised; '' if no kernel fits."""
+        """Return the name of the int32 codes from which the bias `name` is dequantised; '' if no kernel accepts it."""
         node = self.network.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         if fused.op_type == "Conv":
-            # onnxruntime tolerates a small difference of scales; if the difference is larger, the convolution computes
-            # reals.
+            # onnxruntime tolerates a small difference of scales. For larger differences, it uses real arithmetic.
             products = _product_scale(fused.inputs)
             quant = self.network.quantisation(node)
             scale = np.array(quant.scale if quant else [np.inf])
@@ -271,7 +272,10 @@ class _Patterns:
         return codes if constant and self.network.dtype(codes) == "int32" else ""
 
     def _conversion(self, node: RawNode) -> Fused | None:
-        """Return dequantise (-> Relu or Clip without effect) -> quantise as one conversion of codes; else None."""
+        """Return dequantise -> quantise as one conversion of codes; None if other nodes are between the two.
+
+        Only a Relu or Clip that has no effect on the codes may be between the two nodes.
+        """
         source = node.inputs[0]
         before = self.network.writer.get(source)
         codes = self._coded(node, QUANTIZE)
@@ -305,7 +309,7 @@ def _coded(network: OnnxNetwork, node: RawNode, position: int) -> Coded | None:
     codes = node.input(position)
     if not codes:
         return None
-    # The channels of weights are the first axis in convolutions and with transB, and the last in other products.
+    # The output channels of weights are the first axis in convolutions and with transB, else the last axis.
     rank = network.rank(codes)
     axis = 0 if node.op_type == "QLinearConv" or node.attributes.get("transB") else rank - 1
     quant = network.quant(node.input(position + 1), node.input(position + 2), axis, rank)

@@ -1,4 +1,4 @@
-"""Translates operators on codes to operators of the graph, or, if there is none, to onnxruntime's QLinear operators."""
+"""Translates operators on codes to the graph's operators. Other operators become onnxruntime's QLinear operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.model.onnx_fuse import QOPERATORS
 
 
 def translate(builder: Builder, fused: Fused) -> None:
-    """Emit the graph's nodes for a fused operator, or add the operator to `builder.refused`: it must compute reals."""
+    """Emit the graph's nodes for a fused operator. If it must compute reals, add it to `builder.refused` instead."""
     before = len(builder.nodes)
     native = _NATIVE.get(fused.op_type)
     if native and native(builder, fused):
@@ -26,15 +26,14 @@ def translate(builder: Builder, fused: Fused) -> None:
         if fused.activation not in (*applied, "none"):
             builder.clamp(fused.name, fused.outputs[0].tensor, fused.activation)
     elif builder.network.rounding == "pow2" and fused.op_type not in MOVES:
-        # The mode `pow2` cannot use onnxruntime's kernels on codes, because they round ties to even and have no
-        # activation.
+        # onnxruntime's kernels on codes round ties to even and have no activation, so `pow2` cannot use them.
         builder.refused.add(fused.name)
     else:
         _by_onnxruntime(builder, fused)
 
 
 def _product(builder: Builder, fused: Fused) -> bool:
-    """Emit a Gemm or MatMul by a constant matrix, or a MatMul of computed matrices; return False for other forms."""
+    """Emit a Gemm or MatMul. Return False unless it has a constant matrix or is a MatMul of two computed matrices."""
     x, w = fused.inputs
     weights = builder.network.constants.get(w.tensor)
     attributes = fused.attributes
@@ -46,7 +45,7 @@ def _product(builder: Builder, fused: Fused) -> bool:
     rank = builder.network.rank(x.tensor)
     if fused.outputs[0].quant is None or weights is None or weights.ndim != 2 or w.quant is None or rank < 2:
         return False
-    # The graph's weights are (O, K), the weights of a MatMul are (K, O).
+    # Weights are (O, K) in the graph and in a Gemm with transB, and (K, O) otherwise.
     rows = fused.op_type == "Gemm" and attributes.get("transB", 0)
     if attributes.get("transA", 0) or not is_unscaled(fused):
         return False
@@ -71,7 +70,7 @@ def _by_matrices(builder: Builder, fused: Fused) -> bool:
 
 
 def _binary(builder: Builder, fused: Fused) -> bool:
-    """Emit an Add or Mul, with its operands in the order that onnxruntime's kernel uses; return True."""
+    # Swap the operands if onnxruntime's kernel does, because the order affects the rounding.
     inputs = [builder.tensor_of(coded) for coded in fused.inputs]
     if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
         inputs.reverse()
@@ -81,7 +80,7 @@ def _binary(builder: Builder, fused: Fused) -> bool:
 
 
 def _scalar_first(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Return whether onnxruntime's inner loop broadcasts the first operand (shape `a`) and so swaps the operands."""
+    """Return whether onnxruntime swaps the operands: its inner loop broadcasts the operand of shape `a`."""
     inner = (pair for pair in zip_longest(a[::-1], b[::-1], fillvalue=1) if max(pair) > 1)
     return next(inner, (0, 0))[0] == 1
 
@@ -125,12 +124,12 @@ def _average(builder: Builder, fused: Fused) -> bool:
         if builder.network.rounding == "tflm" and fused.inputs[0].quant == fused.outputs[0].quant:
             op = ops.AveragePool2D(window)  # TFLite Micro's
         elif window.kernel == (height, width):
-            op = ops.Mean((1, 2), True)  # like onnxruntime, whose two kernels round differently
+            op = ops.Mean((1, 2), True)  # onnxruntime's global pool has another kernel, which rounds differently
     return _unary(builder, fused, op, True)
 
 
 def _softmax(builder: Builder, fused: Fused) -> bool:
-    """Emit TFLite Micro's softmax in the mode `tflm`. Return False in other modes, or if the result's scale differs."""
+    """Emit TFLite Micro's softmax. Return False if the mode is not `tflm`, or if it has another scale or axis."""
     out = fused.outputs[0].quant
     rank = builder.network.rank(fused.inputs[0].tensor)
     last = _softmax_axis(builder, fused) in (-1, rank - 1)
@@ -143,7 +142,6 @@ def _softmax_axis(builder: Builder, fused: Fused) -> int:
 
 
 def _mean(builder: Builder, fused: Fused) -> bool:
-    """Emit a ReduceMean, which is on codes only in the mode `pow2` (onnxruntime has no such kernel); return True."""
     shape = builder.shape(fused.inputs[0].tensor)
     out = builder.result(fused.outputs[0])
     constant = builder.network.constants.get(fused.other_inputs[0]) if fused.other_inputs else None
@@ -175,7 +173,7 @@ def _transpose(builder: Builder, fused: Fused) -> bool:
 
 
 def _pad(builder: Builder, fused: Fused) -> bool:
-    """Emit a Pad with a constant by padding with the constant's code; return False for other forms of Pad."""
+    """Emit a Pad with a constant value, as a Pad with the code of this value. Return False for other forms of Pad."""
     quant = fused.inputs[0].quant
     padding = padding_of(builder.network, fused)
     if fused.attributes.get("mode", "constant") != "constant" or quant is None or padding is None:
@@ -201,8 +199,8 @@ def _resize(builder: Builder, fused: Fused) -> bool:
     factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
     if (factors[0] * shape[2], factors[1] * shape[3]) != out.shape[2:]:
         return False
-    # The modes of Resize have many combinations. So onnxruntime resizes an image whose pixels are their own indices:
-    # the result has, for each pixel, the index of its source.
+    # Resize has too many modes to compute the source of each pixel here. Instead, onnxruntime resizes an image in which
+    # each pixel has its own index as its value. Each pixel of the result then shows the index of its source.
     constants = {1 + i: builder.network.constants[name] for i, name in enumerate(fused.other_inputs) if name}
     types = [ort.type_of(constants[1 + i]) if name else None for i, name in enumerate(fused.other_inputs)]
     pixels = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
@@ -242,7 +240,7 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
 }
 #: For each operator: onnxruntime's operator on codes, and whether the bias precedes the output's scale.
 _QLINEAR = {op_type: (name, bias is not None and bias < out) for name, (op_type, _, out, bias) in QOPERATORS.items()}
-#: QLinear operators of ONNX itself; the others belong to onnxruntime's domain.
+#: QLinear operators of standard ONNX. All others are in onnxruntime's domain.
 _STANDARD = ("QLinearConv", "QLinearMatMul")
 
 
@@ -260,13 +258,13 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     domain = "" if op_type in _STANDARD else MICROSOFT
     if fused.op_type == "Softmax":
         attributes |= {"opset": opset, "axis": _softmax_axis(builder, fused)}
-    attributes.pop("beta", None)  # QGemm has no beta: the bias is not scaled
+    attributes.pop("beta", None)  # QGemm has no such attribute
     inputs = [name for coded in fused.inputs for name in (builder.tensor_of(coded), *builder.scalars(coded))]
     bias = [builder.value(fused.bias)] if fused.bias else []
     if fused.outputs[0].quant is not None:
         ends = builder.scalars(fused.outputs[0])
         inputs += [*(bias or [""]), *ends] if bias_first else [*ends, *bias]
-    elif fused.op_type == "Gemm":  # QGemm, like MatMulIntegerToFloat, has real results if it has no output scale
+    elif fused.op_type == "Gemm":  # without an output scale, the results of QGemm are real numbers
         inputs += bias
     else:
         op_type = "MatMulIntegerToFloat"

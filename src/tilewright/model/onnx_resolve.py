@@ -1,7 +1,7 @@
 """Analyses an ONNX network before it runs: infers the type of every value, and computes the constant values.
 
-An If node is replaced by the nodes of its branches. Only one branch is used if the condition is constant for the known
-shapes, or if the second branch does not fit the shapes of the inputs.
+An If node is replaced by the nodes of its branches. If the condition is constant, or if only one branch fits the shapes
+of the inputs, the other branch is left out.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def _names_read(nodes: Iterable[RawNode]) -> Iterator[str]:
 
 @dataclass(eq=False)
 class _Analysis(OnnxNetwork):
-    """The analysed part of a network. `used`: all names that are read; `folded`: elements of computed constants.
+    """The analysed part of a network. Types are inferred in the order of the nodes.
 
-    Types are inferred in the order of the nodes, so every input of a node has a type, and a value if it is constant.
+    `used` has all names that the network reads. `folded` is the number of elements in computed constants.
     """
 
     used: set[str] = field(default_factory=set)
     folded: int = 0
 
     def add(self, nodes: Iterable[RawNode]) -> None:
-        """Analyse more nodes, in order; the nodes of branches replace an If. Raises ModelError."""
+        """Analyse more nodes in their order. Raises ModelError, such as for a node that reads a later node's result."""
         pending = deque(nodes)
         while pending:
             node = pending.popleft()
@@ -95,20 +95,20 @@ class _Analysis(OnnxNetwork):
                 self._check_same_types(node)
             self.types |= zip(names, self._types(node), strict=True)
             return
-        # A broadcast constant (ConstantOfShape) uses no memory: one of its strides is 0.
+        # Do not count a constant with a stride of 0 (ConstantOfShape), because its elements share one number in memory.
         self.folded += sum(value.size for value in values if 0 not in value.strides or value.size == 1)
         node.fail_if(self.folded > MAX_FOLDED, f"exceeds the limit of {MAX_FOLDED} elements for computed constants")
         self.add_constants(dict(zip(names, values, strict=True)))
 
     def _used_outputs(self, node: RawNode) -> tuple[str, ...]:
-        # Operators with fewer outputs are often simpler: a MaxPool without indices, a Dropout without a mask.
+        # Leave out unused outputs at the end: a MaxPool without indices or a Dropout without a mask is simpler.
         last = max((index for index, name in enumerate(node.outputs) if name and name in self.used), default=0)
         if last + 1 < len(node.outputs):
             last = max(last, ort.least_outputs(node.op_type, node.domain, self.opset) - 1)
         return node.outputs[: last + 1]
 
     def error_of(self, branch: RawGraph) -> ModelError | None:
-        """Analyse a branch with the shapes before the If. Return the error, or None if the branch fits."""
+        """Try to analyse a branch of an If with the known shapes. Return the error, or None if the branch fits."""
         used = self.used | set(_names_read(branch.nodes))
         trial = replace(self, nodes=[], types=dict(self.types), constants=dict(self.constants), used=used)
         trial.add_constants(branch.constants)
@@ -131,7 +131,8 @@ class _Analysis(OnnxNetwork):
         if node.op_type in CUSTOM:
             return (self.types[node.inputs[0]],)
         small = ort.small({index: self.constants.get(name) for index, name in enumerate(node.inputs)})
-        # Dequantised weights may exceed MAX_COMPUTED: fused operators read the codes, and the graph refuses other uses.
+        # Dequantised weights may exceed MAX_COMPUTED, because fused operators read their codes instead. For all other
+        # uses, the graph has its own limit.
         weights = node.op_type == DEQUANTIZE and node.inputs[0] in self.constants
         return ort.infer(self.call(node), small, MAX_ELEMENTS if weights else MAX_COMPUTED)
 
@@ -139,7 +140,8 @@ class _Analysis(OnnxNetwork):
         """Return the values of a node's outputs if they are constant; None if the node must run for each sample."""
         if node.op_type == "Constant":
             return [_constant_value(node)]
-        # `fold` is not used here: a shape may be known before the value, and an untrusted size must not be allocated.
+        # Shape and ConstantOfShape do not use `fold`. The shape of a value may be known before the value; and a size
+        # from the untrusted file must not be allocated.
         if node.op_type == "Shape" and len(node.inputs) == 1:
             shape = self.types[node.inputs[0]].shape
             start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
@@ -151,7 +153,7 @@ class _Analysis(OnnxNetwork):
             node.fail_if(large or prod(extents) > MAX_ELEMENTS, reason)
             value = node.tensors.get("value", np.zeros(1, np.float32)).reshape(-1)
             return [np.broadcast_to(value[0] if value.size else np.float32(0), extents)]
-        # Dequantised constants stay nodes, since fused operators read their codes.
+        # The dequantise of a constant is not folded, because fused operators read the codes.
         excluded = node.op_type in (*CUSTOM, *_RANDOM, DEQUANTIZE)
         return self.fold(node) if node.inputs and self.are_constant(node.inputs) and not excluded else None
 
@@ -166,7 +168,7 @@ def _constant_value(node: RawNode) -> Array:
 
 
 def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[str, Array]]:
-    """Return the nodes that replace an If, in order, and their constants; `before` is the network before the If.
+    """Return the nodes that replace an If, in order, and their constants. `before` are the nodes before the If.
 
     Raises ModelError if the condition or the branches are malformed or if no branch fits, and UnsupportedError for a
     computed condition before opset 9.
@@ -188,10 +190,9 @@ def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[s
         return [*branch.nodes, *identities], dict(branch.constants)
     reason = f"If has a computed condition in opset {before.opset}"
     node.refuse_if(before.opset < 9, reason, "export with opset 13")  # onnxruntime has Where from opset 9 on
-    # 2. If the condition is computed, return the nodes of all branches that fit, and the condition as a scalar. Both
-    # branches may run for every sample, since branches of ONNX have no side effects. A branch fits if it can be
-    # analysed without an error with the shapes before the If; other branches would fail at run time, so they are
-    # omitted.
+    # 2. If the condition is computed at run time, return the nodes of both branches, which run for every sample. This
+    # is correct, because branches in ONNX have no side effects. A branch that fails the analysis with the known shapes
+    # would also fail at run time, so such a branch is left out.
     sides = {key: _inlined(node, key) for key in (THEN, ELSE)}
     errors = {key: error for key, side in sides.items() if (error := before.error_of(side))}
     if len(errors) == len(sides):
@@ -202,7 +203,7 @@ def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[s
     constants: dict[str, Array] = {shape: np.zeros(0, np.int64)}
     for key in sides.keys() - errors.keys():
         constants |= sides[key].constants
-    if not errors:  # both fit: a Where selects each result
+    if not errors:  # both branches fit, so a Where selects each result
         yes = sides[THEN]
         no = sides[ELSE]
         selects = [
@@ -218,12 +219,12 @@ def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[s
 def _select_only(
     node: RawNode, key: str, side: RawGraph, test: str, opset: int
 ) -> tuple[list[RawNode], dict[str, Array]]:
-    """Return the nodes that select the results of the only branch that fits, with their constants.
+    """Return nodes, with their constants, that forward the results of the only branch that fits.
 
-    For a sample whose value `test` does not choose this branch, these nodes end with an error.
+    At run time, they fail for a sample whose condition `test` chooses the other branch.
     """
-    # ONNX has no operator for errors. So each result gets an axis of one element, from which index 0 is gathered if the
-    # branch is chosen, else index 1: onnxruntime reports an error for an index past the end.
+    # ONNX has no operator that fails. Therefore each result gets an axis with one element, and a Gather reads from this
+    # axis: element 0 if the condition chooses this branch, else element 1, which is an error in onnxruntime.
     first, second, axis, place = (f"{node.name}:only_{key}_fits:{part}" for part in ("0", "1", "axis", "place"))
     constants = {first: np.array(0), second: np.array(1), axis: np.array([0])}
     values = (first, second) if key == THEN else (second, first)
@@ -250,7 +251,7 @@ def _inlined(node: RawNode, key: str) -> RawGraph:
 
 
 def _renamed(graph: RawGraph, names: Mapping[str, str], prefix: str = "") -> RawGraph:
-    """Return a branch with values renamed, also in nested branches, and with a prefix before its nodes' names."""
+    """Rename values in a branch and in its nested branches, and add a prefix to the names of the nodes."""
 
     def renamed(originals: Iterable[str]) -> tuple[str, ...]:
         return tuple(names.get(name, name) for name in originals)
@@ -272,8 +273,7 @@ def _renamed(graph: RawGraph, names: Mapping[str, str], prefix: str = "") -> Raw
 def without_branches(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Any:
     """Return the model of an `.onnx` file, without If nodes and with computed constants, as a ModelProto.
 
-    Its inputs have the shapes of the file, or the shapes in `shapes` if extents are open. Raises the errors of `read`
-    and `resolve`.
+    Open extents of inputs get the extents in `shapes`. Raises the errors of `read` and `resolve`.
     """
     raw = read(path, shapes, until)
     network = resolve(raw)
@@ -282,7 +282,7 @@ def without_branches(path: Path, shapes: Shapes | None = None, until: Collection
     to_tensor = onnx.numpy_helper.from_array
 
     def written(node: RawNode) -> Any:
-        # An empty list has no type, and is the default of all lists.
+        # Leave out empty lists: their type is unknown, and an empty list is the default.
         attributes = {key: value for key, value in node.attributes.items() if value != []}
         attributes |= {key: to_tensor(array) for key, array in node.tensors.items()}
         return helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **attributes)

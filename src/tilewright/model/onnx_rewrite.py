@@ -1,4 +1,4 @@
-"""Rewrites a network as onnxruntime does before it fuses quantised operators. Some steps change values."""
+"""Rewrites a network as onnxruntime does before it fuses quantised operators. Some steps change results."""
 
 from __future__ import annotations
 
@@ -20,25 +20,21 @@ PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 def rewritten(network: OnnxNetwork) -> OnnxNetwork:
     """Return the network in the form in which onnxruntime looks for quantised operators."""
-    # These steps keep values: identities are removed, transposes of dequantised constants are applied to the constants,
-    # and MatMul and Add of dequantised matrices become Gemm.
+    # These three steps do not change values.
     network = _form_gemms(_transpose_constants(_without_identities(network)))
-    # DoubleQDQPairsRemover: two consecutive pairs of quantise and dequantise become one, for the range of reals that
-    # both can represent. This changes values, so the rounding mode `ort` must reproduce it.
+    # DoubleQDQPairsRemover: two consecutive pairs of quantise and dequantise become one pair, for the range of reals
+    # that both can represent. This changes values, so the mode `ort` must reproduce it.
     network = merge(network)
     # QDQPropagation: quantise nodes move up and dequantise nodes move down across the operators in MOVED, so that more
-    # operators fuse. This keeps values, because these operators neither compute nor round.
+    # operators fuse. This does not change values, because these operators neither compute nor round.
     network = _move_dequantise_down(_move_quantise_up(network))
-    # WeightBiasQuantization: real biases of products of codes become dequantised codes if the result is quantised
-    # directly, or after Relu or Clip, even if the product has no integer kernel. This changes values.
+    # WeightBiasQuantization: the real bias of a product of codes becomes dequantised codes if the result is quantised
+    # (directly, or after Relu or Clip). This changes values. The product need not have an integer kernel.
     return quantise_biases(network)
 
 
 def _without_identities(network: OnnxNetwork) -> OnnxNetwork:
-    """Return the network without identities: their readers read the inputs of the identities.
-
-    Each Concat loses its empty inputs, unless all of them are empty.
-    """
+    """Remove identities, and empty inputs of Concats (unless all inputs of the Concat are empty)."""
     source: dict[str, str] = {}
     nodes = []
     for original in network.nodes:
@@ -108,7 +104,7 @@ def _form_gemms(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _product(network: OnnxNetwork, add: RawNode) -> tuple[RawNode | None, str]:
-    """Return the MatMul whose result `add` reads, and the second addend's name; (None, '') if they form no Gemm."""
+    """Return the MatMul before `add`, and the name of the other addend; (None, '') if the two cannot become a Gemm."""
     for name, addend_name in (add.inputs, add.inputs[::-1]):
         product = network.writer.get(name)
         if product is None or product.op_type != "MatMul":
@@ -122,9 +118,8 @@ def _product(network: OnnxNetwork, add: RawNode) -> tuple[RawNode | None, str]:
 
 
 def merge(network: OnnxNetwork) -> OnnxNetwork:
-    """Replace quantise -> dequantise -> quantise -> dequantise, without other readers in between, by one pair."""
-    # A longer chain is merged in passes, like in onnxruntime, because the order affects rounding. A pass that finds no
-    # chain returns the network unchanged.
+    """Merge quantise -> dequantise -> quantise -> dequantise to one pair if no other node reads the values between."""
+    # A longer chain needs several passes. onnxruntime does the same, and the order affects the rounding.
     while (merged := _merge_once(network)) is not network:
         network = merged
     return network
@@ -133,8 +128,8 @@ def merge(network: OnnxNetwork) -> OnnxNetwork:
 def _merge_once(network: OnnxNetwork) -> OnnxNetwork:
     constants: dict[str, Array] = {}
     changed: dict[str, RawNode | None] = {}
-    # `changed` has the nodes of the chains that this pass has merged, so that no node is in two chains: a pass merges
-    # the first two pairs of a longer chain, then the next two pairs.
+    # `changed` has all nodes that this pass has merged, so that no node is merged twice. In a longer chain, one pass
+    # merges the first and second pair, the third and fourth pair, and so on.
     for first in network.nodes:
         chain = _chain(network, first) if first.op_type == QUANTIZE and first.name not in changed else None
         pair = _common_range(network, first, chain[1]) if chain else None
@@ -153,7 +148,7 @@ def _merge_once(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _chain(network: OnnxNetwork, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
-    """Return the nodes after the quantise `first`: dequantise, quantise, dequantises; None if others follow."""
+    """Return the dequantise and the quantise after `first`, and all dequantises after these; None: no such chain."""
     back = network.only_reader(first.outputs[0])
     second = network.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
     if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in network.outputs:
@@ -163,9 +158,10 @@ def _chain(network: OnnxNetwork, first: RawNode) -> tuple[RawNode, RawNode, list
 
 
 def _common_range(network: OnnxNetwork, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
-    """Return the scale (float32) and zero point for the reals that both nodes can represent.
+    """Return the scale (float32) and zero point for the range of reals that both nodes can represent.
 
-    The result is None if the types of codes differ, a scale is not one constant, or the ranges do not overlap.
+    The result is None if the types of the codes differ, if a node has no single constant scale, or if the ranges do not
+    overlap.
     """
     dtype = network.dtype(second.outputs[0])
     if dtype not in CODES or network.dtype(first.outputs[0]) != dtype:
@@ -192,11 +188,11 @@ def _common_range(network: OnnxNetwork, first: RawNode, second: RawNode) -> tupl
 def _move_quantise_up(network: OnnxNetwork) -> OnnxNetwork:
     """Replace move -> quantise by quantise -> dequantise -> move -> quantise; a move is an operator in `MOVED`.
 
-    Moves whose input is already dequantised (or quantised) stay as they are.
+    Moves after a quantise or dequantise are not changed.
     """
-    network = network.with_nodes(network.nodes, {})  # a copy, as `_pair` adds types
+    network = network.with_nodes(network.nodes, {})  # a copy, because `_pair` adds types
     # Go backwards, so that a quantise moves across a whole chain of moves, one after the other.
-    quantiser_of: dict[str, RawNode] = {}  # value -> the node that quantises it
+    quantiser_of: dict[str, RawNode] = {}  # by the name of the quantised value
     nodes: list[RawNode] = []
     for node in reversed(network.nodes):
         if node.op_type == QUANTIZE and _one_scale(network, node):
@@ -217,9 +213,9 @@ def _move_quantise_up(network: OnnxNetwork) -> OnnxNetwork:
 def _move_dequantise_down(network: OnnxNetwork) -> OnnxNetwork:
     """Replace dequantise -> move by dequantise -> move -> quantise -> dequantise; a move is an operator in `MOVED`.
 
-    Moves whose result a QuantizeLinear reads stay as they are.
+    Moves before a quantise are not changed.
     """
-    network = network.with_nodes(network.nodes, {})  # a copy, as `_pair` adds types
+    network = network.with_nodes(network.nodes, {})  # a copy, because `_pair` adds types
     dequantiser_of: dict[str, RawNode] = {}
     renamed: dict[str, str] = {}
     nodes: list[RawNode] = []
@@ -242,7 +238,7 @@ def _move_dequantise_down(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _moves(network: OnnxNetwork, node: RawNode) -> bool:
-    """Return whether a quantise or dequantise may move across a node: `MOVED` has it, and other inputs are constant."""
+    """Return whether a quantise or dequantise may move across a node."""
     old = node.op_type == "MaxPool" and network.opset < MAXPOOL_OPSET
     return node.op_type in MOVED and not old and network.are_constant(node.inputs[1:]) and len(node.outputs) == 1
 
@@ -252,7 +248,7 @@ def _one_scale(network: OnnxNetwork, node: RawNode) -> bool:
 
 
 def _pair(network: OnnxNetwork, value: str, name: str, like: RawNode, codes: str) -> tuple[RawNode, RawNode]:
-    """Return new QuantizeLinear and DequantizeLinear nodes for `value`, with scale and zero point of node `like`.
+    """Return a new QuantizeLinear of `value` and its DequantizeLinear, with the scale and zero point of node `like`.
 
     The new codes have the type of the value `codes`.
     """
@@ -264,7 +260,7 @@ def _pair(network: OnnxNetwork, value: str, name: str, like: RawNode, codes: str
 
 
 def quantise_biases(network: OnnxNetwork) -> OnnxNetwork:
-    """Return the network with real constant biases of `PRODUCTS` replaced by DequantizeLinear of int32 codes."""
+    """Replace the real constant biases of operators in `PRODUCTS` by int32 codes with a DequantizeLinear."""
     constants: dict[str, Array] = {}
     types: dict[str, ValueType] = {}
     nodes = []
@@ -286,7 +282,7 @@ def quantise_biases(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _is_quantised(network: OnnxNetwork, node: RawNode) -> bool:
-    """Return whether the only reader of a node in `PRODUCTS` is QuantizeLinear, directly or after Relu or Clip."""
+    """Return whether only a QuantizeLinear, or a Relu or Clip before it, reads the result of a node in `PRODUCTS`."""
     if node.op_type not in PRODUCTS or node.domain:
         return False
     readers = network.readers.get(node.outputs[0], [])
@@ -303,7 +299,7 @@ def _scale(network: OnnxNetwork, node: RawNode) -> Array | None:
         if source is None or source.op_type != DEQUANTIZE:
             return None
         quants.append(network.quantisation(source))
-    # A scale per channel of the weights must belong to output channels, so that each sum has one scale.
+    # If weights have a scale per channel, these must be output channels. Otherwise a sum would mix several scales.
     x, w = quants
     axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if node.attributes.get("transB", 0) else 1)
     if x is None or w is None or x.per_channel or (w.per_channel and w.axis != axis):

@@ -1,7 +1,7 @@
 """Imports integer networks in PULP's dialect of ONNX: float32 holds integers, and RequantShift requantises them.
 
-The file gives no types. Inputs are read as uint8, weights as int8 and sums as int32. The output of a RequantShift is
-int8 or uint8, depending on its attribute `signed`.
+The file does not contain the types of the integers. Inputs are read as uint8, weights as int8 and sums as int32. The
+output of a RequantShift is int8 or uint8, depending on its attribute `signed`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tilewright.model.onnx_conv import convolution_of, window_of
 from tilewright.model.onnx_file import CUSTOM, RawNode
 from tilewright.model.onnx_values import OnnxNetwork
 
-#: The quantisation of codes that equal the integers.
+#: The quantisation of integers that are their own codes.
 _PLAIN = Quant((1.0,), (0,))
 #: The largest magnitude of multipliers and divisors, and the largest magnitude of addends.
 MAX_MULTIPLIER = 1 << 31
 MAX_ADDEND = 1 << 53
-#: The range and type of sums and of values added to sums.
+#: The range and type of sums and addends.
 INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 
 
@@ -37,7 +37,7 @@ def build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
     builder = Builder(network)
     for title in inputs:
         builder.tensors[title] = Tensor(title, builder.shape(title), "uint8", _PLAIN)
-    # A product alone becomes no node: `sums` keeps the product until the RequantShift that reads its int32 sums.
+    # A Conv or Gemm and its RequantShift become one node. `sums` has the Convs and Gemms before their RequantShift.
     sums: dict[str, RawNode] = {}
     for node in network.nodes:
         if node.op_type in ("Conv", "Gemm"):
@@ -58,7 +58,7 @@ def build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
 
 
 def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, dtype: str) -> Array:
-    """Return the constant `name` of `node`. Raises UnsupportedError unless it has integers in `low`..`high`."""
+    """Return the constant `name`. Raises UnsupportedError if it is not constant, or not integers in `low`..`high`."""
     data = builder.network.constants.get(name)
     if data is None or data.dtype.kind not in "fiu":
         raise UnsupportedError(node.where, f"takes '{name}' at run time; only constant numbers are supported")
@@ -68,7 +68,7 @@ def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, d
 
 
 def _requant(builder: Builder, node: RawNode) -> tuple[Shift, str, list[tuple[str, Array]]]:
-    """Return the rule of a RequantShift, its output type, and the (name, values) of its multiplier and addend."""
+    """Return the rule of a RequantShift, its output type, and its multiplier and addend as (name, values)."""
     node.fail_if(len(node.inputs) < 3, f"has {len(node.inputs)} inputs; a RequantShift has 3")
     levels, divisor, signed = (_number(node, key) for key in ("n_levels_out", "div", "signed"))
     if not 2 <= levels <= 256 or not 0 < divisor <= MAX_MULTIPLIER:
@@ -92,7 +92,7 @@ def _result(builder: Builder, node: RawNode, dtype: str) -> Tensor:
 
 
 def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
-    """Emit one operator for a convolution or Gemm `node` and the RequantShift `requant` that reads its result."""
+    """Emit one operator for the Conv or Gemm `node` and the RequantShift `requant`."""
     shift, dtype, factors = _requant(builder, requant)
     x = builder.value(node.inputs[0])
     out = _result(builder, requant, dtype)

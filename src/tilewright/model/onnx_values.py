@@ -23,7 +23,7 @@ QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
 #: Operators that may clamp the unrounded results of another operator.
 ACTIVATIONS = ("Relu", "Clip")
-#: For each operator whose sums may include an addition in the rounding mode `pow2`: the number of axes of its results.
+#: The operators with which the Add of a residual fuses in the mode `pow2`, and the number of axes of their results.
 JOINED = {"Conv": 4, "Gemm": 2}
 
 
@@ -44,7 +44,7 @@ class OnnxNetwork:
 
     @cached_property
     def readers(self) -> Mapping[str, list[RawNode]]:
-        """A mapping from the name of each value to its readers. A node with two such inputs occurs twice."""
+        """For each value, the nodes that read it. A node that reads the value as two of its inputs occurs twice."""
         readers: dict[str, list[RawNode]] = {}
         for node in self.nodes:
             for name in node.inputs:
@@ -60,7 +60,7 @@ class OnnxNetwork:
         return fresh_name(hint, self.names)
 
     def only_reader(self, name: str) -> RawNode | None:
-        """Return the only node that reads a value; None for no or several readers, or for an output of the model."""
+        """Return the node that reads a value; None unless there is exactly one, and for outputs of the model."""
         readers = self.readers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
@@ -73,7 +73,7 @@ class OnnxNetwork:
     def with_nodes(
         self, nodes: Iterable[RawNode], constants: Mapping[str, Array], types: Mapping[str, ValueType] | None = None
     ) -> OnnxNetwork:
-        """Return the network with its nodes replaced by `nodes`, and with additional constants and types of values."""
+        """Return the network with these nodes, and with additional constants and types of values."""
         network = replace(self, nodes=list(nodes), constants={**self.constants}, types={**self.types, **(types or {})})
         network.add_constants(constants)
         return network
@@ -87,7 +87,7 @@ class OnnxNetwork:
         return all(not name or name in self.constants for name in names)
 
     def call(self, node: RawNode) -> ort.Call:
-        """Return a node as an `ort.Call`. Raises UnsupportedError for tensor attributes and outputs without a name."""
+        """Return the `ort.Call` for a node. Raises UnsupportedError for tensor attributes and unnamed outputs."""
         if node.tensors:
             key = next(iter(node.tensors))
             raise UnsupportedError(node.where, f"{node.op_type} has the unsupported tensor attribute {key}")
@@ -103,7 +103,7 @@ class OnnxNetwork:
         return ort.run(call, ort.infer(call, ort.small(dict(enumerate(operands)))), operands, {})
 
     def quantisation(self, node: RawNode) -> Quant | None:
-        """Return scale and zero point of a QuantizeLinear or DequantizeLinear; None if computed or per block."""
+        """Return the scale and zero point of a quantise or dequantise; None if they are not constant, or per block."""
         if node.attributes.get("block_size") or len(node.inputs) < 2:
             return None
         axis = int(node.attributes.get("axis", 1))
@@ -111,9 +111,9 @@ class OnnxNetwork:
         return self.quant(node.inputs[1], node.input(2), axis, rank)
 
     def quant(self, scale: str, zero: str, axis: int, rank: int) -> Quant | None:
-        """Return the Quant of the values `scale` and `zero`, which must be constants with positive scales; else None.
+        """Return the Quant for the constants `scale` and `zero` of a tensor with `rank` axes.
 
-        `rank` is the number of axes of the quantised tensor.
+        None: one of the two is not constant, or the scales are not positive numbers.
         """
         constant = self.constants.get(scale)
         if constant is None or constant.dtype != np.float32 or not self.are_constant((zero,)):

@@ -1,9 +1,9 @@
 """Compares an imported `.onnx` file with onnxruntime without optimisations, layer by layer.
 
 The inputs of every layer are codes that the graph has computed. So a rounding difference cannot spread, and an import
-error appears in its own layer. For this purpose, the file is cut at each tensor of codes that the file and the graph
-share, and each cut becomes an input. The input of a QuantizeLinear is compared before rounding: the graph's code must
-be the nearest code, and `pow2` must round ties upwards. Real outputs must agree to float32's accuracy.
+error appears in its own layer. To this end, the file is cut at each tensor of codes that is also in the graph, and such
+a tensor becomes an input. The file's value before a QuantizeLinear is compared: the graph must have the code nearest to
+this value, and in the mode `pow2` the upper code at a tie. Real outputs must agree to float32's accuracy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE
 from tilewright.model.shapes import cut
 from tilewright.model.verification import Comparison, Verification, compared
 
-#: The largest distance from a tie, in codes, at which float32 sums of the file and an integer kernel may round
+#: If a value is this close to a tie (in codes), the float32 sums of the file and an integer kernel may round it
 #: differently.
 NEAR = 1 / 64
 #: Tolerances of a real output, relative to its largest magnitude; HALF applies if any tensor is float16.
@@ -33,11 +33,11 @@ REAL = 1e-4
 HALF = 1e-2
 #: Relative tolerance of averages: `pow2` approximates 1 / n by a factor of seven bits (docs/quantize.md).
 AVERAGE = 1 / 128
-#: Codes by which onnxruntime's softmax on codes may differ from a quantised real softmax.
+#: The difference, in codes, that is allowed between onnxruntime's softmax on codes and a real softmax.
 SOFTMAX = 1.0
-#: TFLite's fixed-point softmax sums exponentials in this unit (gemmlowp: 12 integer bits, 19 fraction bits).
+#: The unit of the sum of exponentials in TFLite's fixed-point softmax (gemmlowp: 12 integer bits, 19 fraction bits).
 EXPONENTIAL = 2.0**-19
-#: Largest number of products of int8 codes (up to 2^14) whose sum is exact in float32 (24 bits), in any order.
+#: The largest number of products of int8 codes (up to 2^14) with an exact sum in float32 (24 bits), in any order.
 EXACT_TERMS = (1 << 24) // (1 << 14)
 IDENTITIES = ("Identity", "Dropout")
 _GIVEN = ":given"
@@ -67,7 +67,7 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
     def compare(sample: Mapping[str, Array], comparison: Comparison) -> None:
         values = _values(imported, sample)
         shared.compare(session, values, comparison)
-        for name, array in reference.run(graph, sample).items():  # the layout pass must not change a value
+        for name, array in reference.run(graph, sample).items():  # check that the layout pass has changed no value
             steps = array[0].astype(np.float64) - values[name]
             comparison.add(name, ~np.isclose(array[0], values[name], rtol=REAL, atol=0, equal_nan=True), steps)
 
@@ -85,9 +85,10 @@ def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class Cut:
-    """An ONNX model, cut at the tensors of codes that the graph shares: these tensors become inputs of the model.
+    """An ONNX model, cut at all tensors of codes that are also in the graph (`shared`).
 
-    The values for the comparison with these tensors become outputs of the model.
+    For the nodes that read these tensors, the tensors become new inputs of the model. The values with which they are
+    compared become outputs.
     """
 
     def __init__(self, model: Any, graph: Graph) -> None:
@@ -103,8 +104,8 @@ class Cut:
             for name, tensor in graph.tensors.items()
             if name in self.computed and name in self.writer and tensor.dtype in CODES and tensor.quant is not None
         }
-        #: Shared tensors whose scale is not in the file, because the import merges pairs like onnxruntime
-        #: (onnx_rewrite).
+        #: Shared tensors with a scale that is not in the file: the import, like onnxruntime, has merged two pairs
+        #: (`onnx_rewrite.merge`).
         self.merged = self._bypass_merged_pairs()
         self._cut()
 
@@ -116,19 +117,18 @@ class Cut:
         return computed
 
     def _source(self, name: str) -> Any:
-        """Return the ONNX node that computes a value, skipping identities; None for inputs and constants."""
+        """Return the ONNX node before a value and all its identities; None for inputs and constants."""
         node = self.writer.get(name)
         while node is not None and node.op_type in IDENTITIES:
             node = self.writer.get(node.input[0])
         return node
 
     def _bypass_merged_pairs(self) -> set[str]:
-        """Turn the quantise-dequantise pairs that the import merged into identities.
+        """Replace each pair of quantise and dequantise that the import has merged into another pair by an identity.
 
-        Return the names of the shared tensors that are quantised from the unrounded results of these identities.
+        Return the names of the shared tensors that a QuantizeLinear computes from the results of these identities.
         """
-        # A pair was merged if its codes are not a tensor of the graph. Without the pair, the input of the following
-        # QuantizeLinear is not rounded before, as after the merge.
+        # The import has merged a pair if its codes are not a tensor of the graph.
         passed = set[str]()
         unshared = self.computed - self.graph.tensors.keys()
         for node in self.model.graph.node:
@@ -142,8 +142,7 @@ class Cut:
         return {node.output[0] for node in readers if node.output[0] in self.shared}
 
     def _cut(self) -> None:
-        """Replace shared tensors by new model inputs for their readers, and make compared values model outputs."""
-        # The dequantise of a merged pair is not computed: its reader gets the graph's value, as reals.
+        # The DequantizeLinear after a merged tensor has a wrong scale. Its readers get the graph's real values instead.
         body = self.model.graph
         self.compared_names = dict[str, None]()
         for node in body.node:
@@ -161,14 +160,14 @@ class Cut:
         body.output.extend(ort.package("onnx").ValueInfoProto(name=name) for name in names)
 
     def _sources(self, name: str) -> Iterable[str]:
-        """Return the names of the ONNX values to compare a tensor with: its QuantizeLinear's inputs, or itself."""
+        """Return the ONNX values with which a tensor is compared: the inputs of its QuantizeLinear, or the tensor."""
         node = self.writer[name]
         return node.input if node.op_type == QUANTIZE else (name,)
 
     def _computing_site(self, name: str) -> Site:
-        """Return the operator that computes a tensor, skipping moves and clamps that the importer added after it.
+        """Return the operator that computes a tensor, before the moves and clamps that the import has added.
 
-        For a concatenation, return the coarsest of the rescalings that the importer added before it, if there are any.
+        If the import has added rescalings before a concatenation, return the coarsest of these.
         """
         site = self.sites[name]
         while isinstance(site.node.op, ops.Clamp | ops.Transpose | ops.Reshape):
@@ -214,7 +213,7 @@ class Cut:
         if self.writer[name].op_type != QUANTIZE:
             comparison.add_equal(name, ours, theirs[0])
             return
-        # Use the file's own scale for the tensor, if there is one, to detect a wrong import of the scale.
+        # If the file has a scale for this tensor, use it, so that a wrong import of the scale is detected.
         scale = tensor.scale
         zero = float(tensor.zero_point)
         if name not in self.merged:
@@ -249,22 +248,22 @@ def _averages(site: Site) -> bool:
 
 
 def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
-    """Return the tolerance, beyond half a code, for codes against the unrounded result `codes` (less the zero point).
+    """Return by how much more than half a code a tensor may differ from its unrounded values.
 
-    `twice`: the graph rounds like TFLite, first to a finer scale and then to codes.
+    `codes` are the unrounded values without the zero point. `twice` is true if the graph rounds twice, like TFLite.
     """
     if _averages(site):
         return NEAR + AVERAGE * np.abs(codes)
     if isinstance(site.node.op, ops.OnnxOp) and site.node.op.op_type == "QLinearSoftmax":
         return NEAR + SOFTMAX
     if isinstance(site.node.op, ops.Linear):
-        # A real bias is rounded to an integer at the scale of the products, with an error of at most half of this
-        # scale. The first of two roundings of the sums has an error of at most this scale.
+        # The rounding of a real bias to the scale of the products has an error of at most half of this scale. If sums
+        # are rounded twice, the first rounding has an error of at most this scale.
         weights = site.input(1).quant
         unit = site.input(0).scale * max(weights.scale if weights else (0.0,)) / site.output.scale
         return NEAR + unit * (twice + 0.5 * (site.optional(2) is not None))
     if twice and isinstance(site.node.op, ops.Softmax) and site.output.dtype == "int8":
-        # TFLite sums the exponentials, the largest of which is 1, in units of 2**-19: each has an error of half a unit.
+        # TFLite rounds each exponential (0 to 1) to units of 2**-19, so each has an error of half a unit.
         return NEAR + codes * (site.output.shape[-1] / 2 * EXPONENTIAL)
     if twice and isinstance(site.node.op, ops.Quantize | ops.Mul):
         return NEAR + _first_rounding(site)
@@ -272,8 +271,8 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
 
 
 def _first_rounding(site: Site) -> float:
-    """Return the largest error, in codes of the result, of the first rounding of TFLite's QUANTIZE of codes, or MUL."""
-    # The product is rounded first, then n bits are shifted out: the first rounding has an error of half of 2**-n.
+    """Return the largest error of the first of two roundings in TFLite's QUANTIZE or MUL, in codes of the result."""
+    # The product is rounded, and then shifted right by n bits: an error of 1/2 before the shift is 2**-n / 2 after it.
     inputs = [x for x in site.inputs if x]
     if any(x.quant is None for x in inputs):
         return 0.0

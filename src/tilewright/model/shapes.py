@@ -1,6 +1,6 @@
 """The user's choices for an ONNX model: the shapes of its inputs, and values that replace its outputs.
 
-Shapes come from the file; the user gives the extents that the file leaves open, except an open batch axis, which is 1.
+The file may leave extents of inputs open. The user gives these extents; only an open batch axis is 1 by default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST = 20
 
 @dataclass(frozen=True)
 class InputDeclaration:
-    """An input as its file declares it: an extent is a number, or a symbol ("": an open extent without a name).
+    """The declaration of an input in the file. An extent is a number or a symbol ("": open, without a name).
 
     `axes` is None if the file does not declare the rank.
     """
@@ -40,7 +40,7 @@ class InputDeclaration:
 
 
 def declared(value: Any) -> InputDeclaration:
-    """Return the input that a ValueInfoProto declares. Its name is not checked."""
+    """Return the input that a ValueInfoProto declares. The name of the input is not checked."""
 
     def extent(dim: Any) -> int | str:
         if dim.dim_value > 0:
@@ -70,8 +70,8 @@ def fixed_shapes(inputs: Iterable[InputDeclaration], given: Shapes | None = None
             if isinstance(axis, str) and axis and symbols.setdefault(axis, extent) != extent:
                 reason = f"gives '{axis}' the extents {symbols[axis]} and {extent}"
                 raise InputError(f"{where} {name}", reason, "give one extent to all axes of that name")
-    # The batch axis is axis 0, and every axis with the same symbol as an open axis 0 or with a symbol in BATCH. Its
-    # extent is 1, because Tilewright has an axis of its own for samples.
+    # A batch axis gets the extent 1, because Tilewright has its own axis for samples. Batch axes are: an open axis 0,
+    # all axes with the same symbol as this axis, and all axes with a symbol in BATCH.
     for declaration in declarations.values():
         for position, axis in enumerate(declaration.axes or ()):
             if isinstance(axis, str) and axis and (position == 0 or axis.lower() in BATCH):
@@ -123,7 +123,7 @@ def check_until(path: Path, until: Collection[str]) -> None:
 def cut(graph: Any, until: Collection[str]) -> None:
     """Make the values `until` the outputs of a GraphProto, and remove nodes and constants that are no longer needed.
 
-    Raises InputError if no node computes a value.
+    Raises InputError if a value in `until` is not computed by a node.
     """
     computed = [output for node in graph.node for output in node.output if output]
     for output in until:
@@ -131,7 +131,7 @@ def cut(graph: Any, until: Collection[str]) -> None:
             remedy = one_of(output, computed[-MOST:])
             raise InputError(option("--until"), f"the model computes no value '{output}'", remedy)
     needed = set(until)
-    # Go backwards, since nodes are in order: a node is needed if a later node, or the user, reads one of its results.
+    # Nodes are in order, so go backwards: a node is needed if a needed node after it, or the user, reads its result.
     for index in reversed(range(len(graph.node))):
         if needed.intersection(graph.node[index].output):
             needed.update(_read(graph.node[index]))
@@ -158,9 +158,9 @@ def _read(node: Any) -> Iterator[str]:
 
 
 def domain_remedy(graph: Any, domains: Collection[str]) -> str:
-    """Return the remedy for a graph with operators of domains other than `domains`.
+    """Return the remedy for a graph that has operators outside of `domains`.
 
-    The remedy names the last values that can be computed without these operators.
+    It suggests to compute only the values before the first such operators.
     """
     available = {value.name for value in (*graph.input, *graph.initializer)}
     computed: dict[str, None] = {}

@@ -80,12 +80,11 @@ class _Import:
         positions = range(len(call.inputs)) if translation.inputs is None else translation.inputs
         inputs = tuple(tensor.name if tensor else "" for tensor in map(call.optional, positions))
         outputs = tuple(tensor.name for tensor in call.outputs if tensor)
-        # TFLite's LSTM writes its states in place; in the graph, each state is a result.
+        # TFLite's LSTM overwrites its states. In the graph, the new states are results.
         if isinstance(op, ops.Lstm):
             outputs += self.variables.states_of(call, (call.tensor(18), call.tensor(19)))
         node = Node(f"{op.kind}_{index}", op, inputs, outputs)
-        # Moves of constants, such as transposed weights, are computed during the import: compilers need constant
-        # operands.
+        # Compute moves of constants (such as transposed weights) now, because compilers need constant operands.
         if isinstance(op, Moved | ops.Split) and all(self.tensors[name].data is not None for name in inputs):
             self._fold(node)
         else:
@@ -106,7 +105,7 @@ class _Import:
 
 
 def folded(call: Call) -> Array | None:
-    """Return the constant result of an operator on shapes, or of a concatenation of constants; else None."""
+    """Return the result of an operator on shapes or constants that needs no sample; None for other operators."""
     if call.code == "DENSIFY":  # the input is a sparse constant of the file
         return call.constant(0)
     if call.code == "SHAPE":
@@ -173,8 +172,8 @@ def _strided_slice(call: Call) -> ops.Op:
     call.fail_if(wrong, f"slices from {begin} to {end} by {strides}")
     if call.option("Offset", False):
         end = [first + count for first, count in zip(begin, end, strict=True)]
-    # An ellipsis covers the axes without an entry of their own; a NewAxis entry covers no axis. The file gives the
-    # shape of the result, so new and dropped axes need no entry here.
+    # An ellipsis covers all axes that have no entry; a NewAxis entry covers no axis. New and dropped axes are ignored
+    # here, because the shape of the result is in the file.
     entries: list[slice | int] = []
     remaining = len(shape) - sum(not (masks["NewAxis"] | masks["Ellipsis"]) >> i & 1 for i in range(len(begin)))
     for i, (first, last, step) in enumerate(zip(begin, end, strides, strict=True)):
@@ -256,7 +255,7 @@ def _resize(call: Call) -> ops.Op:
 
 
 def check_lstm(call: Call) -> None:
-    """Check the inputs of an LSTM. Raises UnsupportedError if it has optional parts."""
+    """Raise UnsupportedError if an LSTM has optional parts."""
     parts = any(call.optional(index) for index in (*range(9, 12), 16, 17, *range(20, 24)))
     call.refuse_if(parts, "is an LSTM with peepholes, a projection or layer normalisation")
 
@@ -273,8 +272,8 @@ def _lstm(call: Call) -> ops.Op:
 class Translation(NamedTuple):
     """The rule for the translation of an operator.
 
-    `inputs` are the positions of the inputs that stay tensors of the graph (None: all); `data` is the position of the
-    input whose type is checked.
+    `inputs` are the positions of the inputs of the graph's operator (None: all); all other inputs become attributes.
+    `data` is the position of the input with the data, whose type is checked.
     """
 
     translate: Translate

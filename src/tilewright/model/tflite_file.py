@@ -30,12 +30,12 @@ MAX_RANK = 8
 MAX_NAME = 1 << 10
 MAX_SUBGRAPHS = 1 << 8
 
-#: The names of element types. Types that are not in DTYPES have a name only: no operator supports them.
+#: The names of all element types of the format. Operators support only the types in DTYPES.
 _DTYPES = {code: name.lower() for name, code in vars(tflite.TensorType).items() if isinstance(code, int)}
 _CONSTANT_TYPES = ("float32", "float16", "int32", "uint8", "int64", "int16", "int8", "bool", "float64")
 _OPERATORS = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
 
-#: The names of the tables with the options of operators.
+#: The names of the tables for options of operators.
 _OPTIONS = {code: name for name, code in vars(tflite.BuiltinOptions).items() if isinstance(code, int)}
 _ACTIVATIONS: dict[int, Activation] = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6"}
 
@@ -66,14 +66,14 @@ class Call(Named):
 
     @property
     def activation(self) -> Activation:
-        """The fused activation. Raises UnsupportedError if it is not one of _ACTIVATIONS."""
+        """The fused activation. Raises UnsupportedError for activations that are not in _ACTIVATIONS."""
         code = self.option("FusedActivationFunction")
         self.refuse_if(code not in _ACTIVATIONS, f"has the unsupported fused activation number {code}")
         return _ACTIVATIONS[code]
 
     @property
     def output(self) -> Tensor:
-        """The first output. Raises ModelError if there is none."""
+        """The first output. Raises ModelError if the operator has no output."""
         tensor = self.outputs[0] if self.outputs else None
         if tensor is None:
             raise ModelError(self.where, f"{self.code} has no output")
@@ -90,7 +90,7 @@ class Call(Named):
         return tensor
 
     def constant(self, index: int) -> Array:
-        """Return the values of input `index`. Raises UnsupportedError if it is not a constant."""
+        """Return the values of input `index`. Raises UnsupportedError if this input is not constant."""
         data = self.tensor(index).data
         if data is None:
             raise UnsupportedError(self.where, f"{self.code} takes input {index} at run time; it must be constant")
@@ -187,9 +187,9 @@ def _subgraph(path: Path, graph: Any, buffers: Sequence[Any], codes: Sequence[st
 
 
 def _as_transpose_conv(call: Call, operator: Any) -> Call:
-    """Return MediaPipe's custom operator, which has the inputs x, weights and bias, as a TRANSPOSE_CONV.
+    """Convert MediaPipe's custom operator, with the inputs x, weights and bias, to a TRANSPOSE_CONV.
 
-    Its options are the 32-bit integers of a C struct: padding (1: SAME, 2: VALID), and the strides of columns and rows.
+    Its options are a C struct of 32-bit integers: padding (1: SAME, 2: VALID), stride of columns, stride of rows.
     """
     content = operator.CustomOptionsAsNumpy()
     if not isinstance(content, np.ndarray) or content.size < 12 or len(call.inputs) != 3:
@@ -216,7 +216,7 @@ def _text(name: bytes | None) -> str:
 
 
 def _tensor(path: Path, tensor: Any, index: int, buffers: Sequence[Any], names: set[str]) -> Tensor:
-    """Return the graph's tensor for tensor `index` of the file. Its name is made unique and added to `names`."""
+    """Return the graph's tensor for tensor `index` of the file, with a name that is not in `names`."""
     name = _text(tensor.Name()) or f"tensor_{index}"
     while name in names:
         name = f"{name}:{index}"
@@ -262,8 +262,8 @@ def _code(code: Any) -> str:
 
 
 def _options(operator: Any) -> dict[str, Any]:
-    # flatbuffers has a class for each table of options, with a method for each field; a method for an array has an
-    # index as argument.
+    # Each table of options is a class of flatbuffers, and each field is a method. Methods with an argument (the index
+    # in an array) are left out.
     kind = getattr(tflite, _OPTIONS.get(operator.BuiltinOptionsType(), ""), None)
     if kind is None or operator.BuiltinOptions() is None:
         return {}
@@ -273,9 +273,9 @@ def _options(operator: Any) -> dict[str, Any]:
     return {name: getter(table) for name, getter in getters.items() if getter.__code__.co_argcount == 1}
 
 
-# A network may keep values from one run to the next, in two forms. Resource variables are named by VAR_HANDLE, read and
-# written by READ_VARIABLE and ASSIGN_VARIABLE, and get their first values in a subgraph that CALL_ONCE runs. Variable
-# tensors belong to one operator, an LSTM, and start with zeros (the codes of zero).
+# A network may keep values from one run to the next, in two forms. Resource variables are named by VAR_HANDLE, and read
+# and written by READ_VARIABLE and ASSIGN_VARIABLE. CALL_ONCE runs a subgraph that assigns their initial values.
+# Variable tensors belong to one LSTM, and their initial values are zeros (the codes of zero).
 
 STATEFUL = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 #: A resource variable: its container and name.
@@ -285,12 +285,13 @@ Key = tuple[bytes | None, bytes | None]
 class Variables:
     """The variables of a network, followed through its operators in the order of the file.
 
-    The first read of a variable makes the tensor with its value the source of a state. Later readers get the name of
-    the tensor that was last assigned, or else this source. New tensors are added to `tensors`.
+    The first READ_VARIABLE of a variable makes its output the source of a state. For a later READ_VARIABLE, the output
+    is an alias of the last assigned tensor, or of the source if nothing was assigned. New tensors are added to
+    `tensors`.
 
-    `handles` maps each handle tensor to its variable; `initial`, `sources` and `current` map each variable to its
-    initial value, its source, and the tensor with its current value. `aliases` renames tensors that only repeat a
-    value. `operator_states` lists the states of variable tensors.
+    `handles` has the variable of each handle tensor. `initial`, `sources` and `current` have, for each variable, the
+    initial value, the source, and the tensor with the current value. `aliases` has the tensor of which another tensor
+    is an alias. `operator_states` are the states of variable tensors.
     """
 
     def __init__(self, file: Sequence[Subgraph], tensors: dict[str, Tensor]) -> None:
@@ -309,7 +310,7 @@ class Variables:
         return self.aliases.get(name, name)
 
     def follow(self, call: Call) -> None:
-        """Follow one of the operators STATEFUL. Raises ModelError if it is malformed."""
+        """Follow one of the operators in STATEFUL. Raises ModelError if the operator is malformed."""
         if call.code == "CALL_ONCE":
             self._initialise(call)
         elif call.code == "VAR_HANDLE":
@@ -329,7 +330,7 @@ class Variables:
         return tuple(states)
 
     def states_of(self, call: Call, tensors: Sequence[Tensor]) -> tuple[str, ...]:
-        """Return the names of new tensors for the values of an operator's variable `tensors` after it has run.
+        """Add a new tensor for each variable tensor of an operator, for the value after its run. Return their names.
 
         Raises ModelError if a tensor is not variable, UnsupportedError if its type or size is not supported.
         """

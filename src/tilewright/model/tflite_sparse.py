@@ -17,7 +17,7 @@ _VECTORS = {1: tflite.Int32Vector, 2: tflite.Uint16Vector, 3: tflite.Uint8Vector
 
 
 def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: Any) -> Array:
-    """Return the tensor, with zeros at positions that are not stored. Raises ModelError if a position is impossible."""
+    """Return the whole tensor; elements that are not stored are 0. Raises ModelError if the format is damaged."""
     where = f"tensor '{name}'"
     order, blocks = (
         [int(n) for n in _array(get())] for get in (sparsity.TraversalOrderAsNumpy, sparsity.BlockMapAsNumpy)
@@ -27,15 +27,15 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
     if not fits or not all(0 <= axis < rank for axis in blocks) or not 0 < prod(shape) <= MAX_ELEMENTS:
         raise ModelError(where, f"is stored sparse in an impossible form for the shape {list(shape)}")
     positions = np.zeros((rank, 1), np.int64)
-    # A tensor is cut into blocks. `order` has the axes of the tensor and, as numbers from `rank` on, the axes inside a
-    # block; `blocks` maps each axis inside a block to the axis of the tensor that it divides. An axis is dense, or
-    # lists the indices that occur under each position of the preceding axes.
-    sizes = [1] * rank  # sizes of the blocks, along each axis
+    # The tensor is divided into blocks. `order` has the axes in the order of storage: axis `rank` + i is axis i inside
+    # a block, and `blocks[i]` is the axis of the tensor in this direction. Each axis is one level of a tree. A level is
+    # dense, or lists the indices that follow each position on the level above.
+    sizes = [1] * rank  # the size of a block along each axis
     for level, axis in enumerate(order):
         if axis >= rank:
             sizes[blocks[axis - rank]] *= sparsity.DimMetadata(level).DenseSize()
     for level, axis in enumerate(order):
-        # Every position so far branches into the indices of this level; the unit of an outer axis is a block.
+        # Each position branches into the indices of this level. An index of an outer axis counts whole blocks.
         parent, index = _level(where, sparsity.DimMetadata(level), positions.shape[1], prod(shape))
         positions = positions[:, parent]
         positions[axis if axis < rank else blocks[axis - rank]] += index * (sizes[axis] if axis < rank else 1)
@@ -48,9 +48,9 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
 
 
 def _level(where: str, level: Any, count: int, most: int) -> tuple[Array, Array]:
-    """Extend `count` positions by the next axis, to at most `most` positions.
+    """Extend `count` positions by an index on the next axis. There must not be more than `most` new positions.
 
-    Return, for each new position, the old position that it extends, and its index on the axis.
+    For each new position, return the number of the old position, and the index on the axis.
     """
     size = level.DenseSize()
     if level.Format() == tflite.DimensionType.DENSE:

@@ -17,7 +17,7 @@ from tilewright.model.verification import Comparison, Verification, compared
 
 PACKAGE = "ai-edge-litert"
 MICRO = "tflite-micro"
-#: The memory, in bytes, that TFLite Micro may use for tensors.
+#: The size of TFLite Micro's memory for tensors, in bytes.
 ARENA = 1 << 26
 #: Tolerance of real tensors, relative to their largest magnitude: a real softmax may differ in the last bit.
 REAL = 1e-6
@@ -26,7 +26,7 @@ REAL = 1e-6
 def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
     """Compare every computed tensor of `graph`, in the rounding mode `litert`, with the same tensor in LiteRT.
 
-    Samples of a network with states are one stream.
+    If the network has states, the samples are a sequence: each sample begins with the states after the previous sample.
     """
     try:
         litert = import_module("ai_edge_litert.interpreter")
@@ -53,7 +53,7 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
 
         def observe(site: Site, results: tuple[Array, ...]) -> None:
             for tensor, (ours,) in zip(site.outputs, results, strict=True):
-                if tensor.name not in places:  # a state, which LiteRT writes in place
+                if tensor.name not in places:  # a new state, which the file has no tensor for
                     continue
                 theirs = model.get_tensor(places[tensor.name]).reshape(tensor.shape)
                 if tensor.quant is None:
@@ -69,7 +69,7 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
 
 
 def _verified_by_micro(path: Path, graph: Graph, samples: Mapping[str, Array], reason: str) -> Verification:
-    """Compare the outputs in the rounding mode `tflm` with TFLite Micro's; `reason` is why LiteRT ran nothing."""
+    """Compare the outputs with TFLite Micro, in the mode `tflm`. `reason` explains why LiteRT cannot run the file."""
     golden = in_tflite_micro(path, samples)
     if golden is None:
         return Verification("LiteRT", reason=f"{reason}; pip install {MICRO} to compare with TFLite Micro")
@@ -84,9 +84,10 @@ def _verified_by_micro(path: Path, graph: Graph, samples: Mapping[str, Array], r
 
 
 def in_tflite_micro(path: Path, samples: Mapping[str, Array], reset: bool = False) -> dict[str, Array] | None:
-    """Return the outputs of TFLite Micro, {name: (S, *shape)}, for a sequence of samples {name: (S, *shape)}.
+    """Run a sequence of samples in TFLite Micro, and return the outputs. Both are arrays (S, *shape) by name.
 
-    Return None if TFLite Micro is not installed or does not run the file. `reset` resets states before each sample.
+    Return None if TFLite Micro is not installed or cannot run the file. With `reset`, states are reset before each
+    sample.
     """
     try:
         runtime = import_module("tflite_micro.python.tflite_micro.runtime")

@@ -14,9 +14,10 @@ from tilewright.graph.reference import blocks, count_of
 
 @dataclass(frozen=True)
 class Difference:
-    """A tensor in which `count` of `size` values differ between the import and the framework, by up to `largest` steps.
+    """A tensor with different values in the import and in the framework.
 
-    In a quantised tensor, a step is one code. In a real tensor, a step is the tensor's largest magnitude.
+    `count` of its `size` values are different, by at most `largest` steps. A step is one code in a quantised tensor,
+    and the tensor's largest magnitude in a real tensor.
     """
 
     tensor: str
@@ -30,9 +31,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of comparing `tensors` tensors of an import, `values` values in total over `samples` samples.
+    """The result of a comparison: the numbers of compared samples, tensors and values, and the differences.
 
-    If nothing was compared, `reason` says why; otherwise `reason` is empty.
+    If nothing was compared, `reason` explains this; otherwise it is empty.
     """
 
     framework: str
@@ -67,7 +68,7 @@ class Comparison:
         self.rows: dict[str, Difference] = {}
 
     def add(self, tensor: str, wrong: Array, steps: Array) -> None:
-        """Record one sample of a tensor: `wrong` (bool) marks wrong values, `steps` holds differences in steps."""
+        """Record one sample of a tensor: which values are wrong (bool), and the differences of all values in steps."""
         before = self.rows.get(tensor, Difference(tensor, 0, 0, 0.0))
         largest = max(before.largest, float(np.abs(steps[wrong]).max(initial=0)))
         self.rows[tensor] = Difference(tensor, before.count + int(wrong.sum()), before.size + wrong.size, largest)
@@ -88,7 +89,7 @@ class Comparison:
 def compared(
     framework: str, samples: Mapping[str, Array], compare: Callable[[Mapping[str, Array], Comparison], None]
 ) -> Verification:
-    """Return the result of running `compare` on each sample. Differences are in the order of first recording."""
+    """Run `compare` on each sample, and return the result. Tensors are in the order in which `compare` records them."""
     comparison = Comparison()
     for sample in blocks(samples, 1):
         compare(sample, comparison)
