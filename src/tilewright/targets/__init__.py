@@ -2,8 +2,8 @@
 
 An installed package declares an entry point in the group `tilewright.targets`. The user names a folder by `--targets
 DIR`, or in the environment variable TILEWRIGHT_TARGETS; packages in this folder are called tilewright_NAME. The code of
-a target runs with the user's rights, and the target's name may come from an untrusted program file. Therefore neither
-the current folder nor Python's path is searched. See docs/new-target.md and SECURITY.md.
+a target runs with the user's rights, and the target's name may come from an untrusted program file. Therefore other
+folders are never searched, such as the current folder or Python's path. See docs/new-target.md and SECURITY.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["FOLDERS", "GROUP", "PREFIX", "Target", "add_folder", "folder", "get", "names"]
 
 PREFIX = "tilewright_"
-#: The group of entry points that are targets.
+#: The group of the entry points for targets.
 GROUP = "tilewright.targets"
 #: The environment variable with the user's folders, separated as in PATH. Worker processes inherit this variable.
 FOLDERS = "TILEWRIGHT_TARGETS"
@@ -49,7 +49,7 @@ def get(name: str) -> Target:
     Raises InputError if the target does not exist, if two packages have this name, or if the package exports no TARGET
     with this name.
     """
-    # A name must be unambiguous: a package in a folder never replaces a built-in target or another package.
+    # The name must be unique. Otherwise a package in a folder could replace a built-in target or another package.
     packages = list(_packages(name))
     if name in _built_in():
         if packages:
@@ -97,7 +97,7 @@ def _built_in() -> set[str]:
 
 
 def _folders() -> list[Path]:
-    """Return the folders that the user names. An empty part of the variable is not the current folder."""
+    # An empty part of the variable must not become the current folder.
     return [Path(part).resolve() for part in os.environ.get(FOLDERS, "").split(os.pathsep) if part]
 
 
@@ -109,7 +109,7 @@ def _packages(name: str) -> Iterator[Path]:
 
 
 def _imported(package: Path) -> ModuleType:
-    """Import a package from this path, even if Python's path has another package with this name."""
+    """Import the package at this path. `import` could find another package with its name in Python's path."""
     name = package.name
     file = package / "__init__.py"
     loaded = sys.modules.get(name)
@@ -128,18 +128,15 @@ def _imported(package: Path) -> ModuleType:
 
 
 def _installed() -> dict[str, EntryPoint]:
-    """Return the entry points of installed packages.
-
-    Only the folders of installed packages are searched: Python's path may also have the current folder.
-    """
+    # Search only the folders of installed packages, because Python's path may also have the current folder.
     places = {*site.getsitepackages(), site.getusersitepackages()}
     return _entry_points(tuple(path for path in sys.path if path in places))
 
 
 @cache
 def _entry_points(places: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Return the entry points of packages in these folders. Of entry points with the same name, the first is used."""
-    from importlib.metadata import distributions  # slow; not needed for built-in targets
+    """Return the entry points of packages in these folders. If a name occurs twice, the first entry point is used."""
+    from importlib.metadata import distributions  # a slow import, which built-in targets do not need
 
     points = [
         point

@@ -25,7 +25,7 @@ Config: TypeAlias = Configuration
 
 
 class Number(NamedTuple):
-    """A number of a timing model that a what-if may set to `least` or more. An integer stays an integer."""
+    """A number of a timing model. A what-if may set it to `least` or more; an integer must remain an integer."""
 
     value: float
     least: float
@@ -35,7 +35,7 @@ class Number(NamedTuple):
 class TimingModel:
     """A named table of cycle counts, with evidence. A what-if may change the values in `numbers`.
 
-    The what-if "NAME,KEY=VALUE,..." is the model NAME with changed numbers. Its name is this whole text.
+    The what-if called "NAME,KEY=VALUE,..." is the model NAME with changed numbers.
     """
 
     name: str
@@ -51,7 +51,7 @@ class TimingModel:
 class ConformCase:
     """The outcome of one golden vector. If the vector did not pass, `reason` describes the difference.
 
-    `counts` are further comparisons by name: (the number of equal values, the number of compared values).
+    `counts` has more comparisons by name, each as (number of equal values, number of compared values).
     """
 
     name: str
@@ -63,9 +63,8 @@ class ConformCase:
 class Target(Protocol):
     """A machine: its configurations, compiler, simulation passes and golden vectors.
 
-    `passes` has the names of the available simulation passes, out of "order", "time" and "values". A request for any
-    other pass is refused. Each argument called `config` is a result of the method `config`, so that a target may use
-    its own class.
+    `passes` has the names of the supported simulation passes: a subset of "order", "time" and "values". All arguments
+    called `config` are results of the method `config`, so a target may use its own class.
     """
 
     name: str
@@ -75,7 +74,7 @@ class Target(Protocol):
     passes: frozenset[str]
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
-        """Read a preset, a JSON file or a mapping (None: the default preset). Raises ConfigError if it is invalid."""
+        """Read a preset, a JSON file or a mapping (None: the default preset). Raises ConfigError for illegal values."""
 
     def describe(self, config: Any) -> dict[str, Any]:
         """Return sizes and peak for display, including `macs_per_cycle` and `clock_mhz`."""
@@ -106,8 +105,8 @@ class Target(Protocol):
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         """Return each compile stage: plans, volumes, counts and cycles per layer.
 
-        `timing` names the timing model (None: the first). If cycles depend on the data, the stages have no cycles for
-        None, and the cycles of a sample of zeros for a named timing model.
+        `timing` is the name of a timing model (None: the first). If cycles depend on the data, the stages have the
+        cycles of a sample of zeros; for None, they have no cycles.
         """
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
@@ -118,9 +117,8 @@ class Target(Protocol):
 class Change:
     """A change of a machine that may save cycles. `text` describes the change.
 
-    `set` are the changed configuration keys, and `timing` the changed numbers of the timing model. With `recompile`,
-    the network must be compiled for the changed machine. Without it, all keys in `set` change only the time of a
-    program.
+    `set` has the changed configuration keys, and `timing` the changed numbers of the timing model. If `recompile` is
+    true, the network must be compiled again. Otherwise the change affects only the time of a program.
     """
 
     text: str

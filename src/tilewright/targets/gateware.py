@@ -17,7 +17,10 @@ from tilewright.targets.base import Config
 
 @dataclass(frozen=True)
 class CosimCase:
-    """One launch on the compiled gateware, compared with the simulator. `differences` are sentences by time."""
+    """The comparison of a launch on the compiled gateware with the simulator. Each difference is a sentence.
+
+    The differences are in the order in which they occurred.
+    """
 
     name: str
     instructions: int
@@ -25,13 +28,13 @@ class CosimCase:
     rtl_cycles: int
     mismatched_bytes: int
     differences: tuple[str, ...] = ()
-    first_cycle: int | None = None  # of the first difference
+    first_cycle: int | None = None  # the cycle of the first difference
 
 
 class OnGateware(NamedTuple):
     """A launch on the gateware. `compare` runs the launch on an RTL engine and on the simulator, and compares the runs.
 
-    `waveform` runs the launch and writes a waveform (VCD) from a first to a last cycle (None: of all cycles).
+    `waveform` runs the launch and writes a waveform (VCD). The range of cycles is optional (None: all cycles).
     """
 
     compare: Callable[[str], CosimCase]

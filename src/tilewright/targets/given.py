@@ -26,7 +26,7 @@ C = TypeVar("C", bound=Config)
 
 
 class HasSource(Protocol):
-    """A target's form of a timing model; `source` has its name and evidence."""
+    """A timing model in the form that a target uses. `source` has the name and evidence of this model."""
 
     @property
     def source(self) -> TimingModel: ...
@@ -69,7 +69,7 @@ def only_time(config: Config) -> list[str]:
 class MachineConfig:
     """The base class of machine configurations (frozen dataclasses). Each key is a `number`, a `word` or free text.
 
-    `where` begins the messages of ConfigErrors. `presets` are configurations or mappings by name, the default first.
+    `where` is the subject of error messages. `presets` are configurations or mappings by name, the default first.
     """
 
     where: ClassVar[str]
@@ -101,14 +101,14 @@ class MachineConfig:
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self:
-        """Read a preset's name, a JSON file or a file's content (None: the first preset), then override single keys.
+        """Read a preset, a JSON file or its content (None: the first preset), and replace the values in `overrides`.
 
         Raises ConfigError if a preset, a file, a key or a value is wrong.
         """
         content = dict(_content(cls.presets, next(iter(cls.presets)) if source is None else source))
         refuse_unknown(cls.where, cls, content)
         refuse_unknown(cls.where, cls, overrides)
-        # Overrides come from a command line, as text; numbers may be hexadecimal.
+        # Overrides are texts from a command line, in which numbers may be hexadecimal.
         words = {field.name for field in fields(cls) if field.type in (str, "str")}
         changes = {key: text if key in words else integer(cls.where, key, text) for key, text in overrides.items()}
         return cls(**content | changes)
@@ -187,8 +187,8 @@ def require_digest(program: Program, config: Config) -> None:
 def timing_model(models: Iterable[TimingModel], name: str, owner: str = "the target") -> TimingModel:
     """Return the timing model called `name`: one of `models`, or a what-if "NAME,KEY=VALUE,...".
 
-    A what-if has the whole text as its name, and the changed numbers. Raises InputError if there is no such model or
-    number, or if a value is illegal. `owner` is the subject of the error messages.
+    The name of a what-if is the whole text. Raises InputError if a model or number does not exist, or if a value is
+    illegal. `owner` is the subject of error messages.
     """
     by_name = {model.name: model for model in models}
     name, *changes = text.split(",") if "," in (text := name) else [name]
@@ -215,7 +215,7 @@ def timing_model(models: Iterable[TimingModel], name: str, owner: str = "the tar
 
 
 def _changed(key: str, text: str, number: Number) -> float:
-    """Return the number in `text`, of the type of `number`. Raises InputError if it is illegal."""
+    """Parse a new value for `number`. Raises InputError if the type is wrong or the value is out of range."""
     kind = "an integer" if isinstance(number.value, int) else "a number"
     try:
         value = int(text, 0) if isinstance(number.value, int) else float(text)
@@ -234,10 +234,10 @@ class Numbers(NamedTuple, Generic[N]):
 
 
 class Models(dict[str, M]):
-    """The timing models of a target by name. `models["NAME,KEY=VALUE,..."]` is a what-if: NAME with other numbers.
+    """The timing models of a target by name. `models["NAME,KEY=VALUE,..."]` is the model NAME with changed numbers.
 
-    `numbers(model)` returns the numbers that a what-if may change. `change(model, source)` returns the model with the
-    numbers of `source`, and with `source` as the evidence.
+    `numbers(model)` returns the numbers that a what-if may change. `change(model, source)` returns a copy of the model
+    with the numbers and the name of `source`.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class Machine(Generic[C]):
             yield from (finding.inside(launch.name) for finding in self.hazards(program, launch, config))
 
     def hazards(self, program: Program, launch: Launch, config: C) -> Iterable[Finding]:
-        """Return the findings of one launch, for `check`."""
+        """Return the findings of one launch. `check` calls this method."""
         raise NotImplementedError
 
     def text(self, config: C) -> LaunchText:
@@ -321,9 +321,9 @@ class Machine(Generic[C]):
 
 @contextmanager
 def untrusted(launch: Launch) -> Iterator[None]:
-    """Run a `with` block that uses a saved launch, and replace exceptions on a malformed launch by ProgramError.
+    """Run a `with` block that uses a saved launch.
 
-    Raises ProgramError if the layout stored in the launch does not fit its network or its data.
+    Raises ProgramError instead of the block's exception, because the launch's layout does not fit its network or data.
     """
     try:
         yield
@@ -334,7 +334,7 @@ def untrusted(launch: Launch) -> Iterator[None]:
 
 @contextmanager
 def named(launch: Launch) -> Iterator[None]:
-    """Run a `with` block. Raises a HazardError again, with the launch's name in the error and in the findings."""
+    """Run a `with` block. Raises the block's HazardError again, with the name of the launch in it and its findings."""
     try:
         yield
     except HazardError as error:
@@ -343,6 +343,6 @@ def named(launch: Launch) -> Iterator[None]:
 
 
 def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays `left` after a launch. In a program with several launches, names begin with the launch's."""
+    """Return `left`, the arrays after a launch, with the launch's name as a prefix if the program has more launches."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}

@@ -1,9 +1,9 @@
 """The driver of a launch: the steps of a run that all machines share.
 
 `Launched` is one launch on its machine. The method `run` packs the tensors of the network into the bytes of DRAM, runs
-the machine on blocks of samples, and unpacks and reports the results. A target adds the machine. `OnImage` is a launch
-in the form of a launch image, and `ImageWalk` is the debugger's view of such a launch. `LaunchedTarget` is a target
-with launches of the class `Launched`. stream.py has launches of instructions that use the shared passes.
+the machine on blocks of samples, and unpacks and reports the results. A subclass implements the machine. `OnImage` is
+a launch that uses a `LaunchImage`, and `ImageWalk` is the debugger's interface to such a launch. `LaunchedTarget` is a
+target with launches of the class `Launched`. stream.py has launches of instructions that use the shared passes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ C = TypeVar("C", bound=Configuration)
 
 
 class Stored(NamedTuple):
-    """A tensor of the network in a segment of DRAM. `node` computes the tensor ("": an input of the launch).
+    """A tensor of the network in a segment of DRAM. `node` is the node that computes it ("" for an input).
 
-    With `sums`, the segment has the int32 sums of the launch's first node, and the host requantises these sums.
+    If `sums` is true, the segment has the int32 sums of the launch's first node, and the host requantises these sums.
     """
 
     segment: str
@@ -73,9 +73,9 @@ class Launched(ABC, Generic[C]):
 
     @property
     def stored(self) -> Sequence[Stored]:
-        """The places in DRAM of the tensors that the launch reads and computes; () without a network.
+        """The tensors that the launch reads and computes, with their places in DRAM; () without a network.
 
-        If placements cannot describe a machine's tensors, the machine overrides `pack` and `unpack`.
+        If placements cannot describe the tensors of a machine, its subclass overrides `pack` and `unpack`.
         """
         return ()
 
@@ -121,13 +121,13 @@ class Launched(ABC, Generic[C]):
         with given.untrusted(self.launch):
             inputs = [part for part in self.stored if not part.node]
             packed = {part.segment: part.placement.pack(values[part.tensor.name]) for part in inputs}
-        samples = max((len(data) for data in packed.values()), default=1)  # a constant has one row for all samples
+        samples = max((len(data) for data in packed.values()), default=1)  # constants have one row for all samples
         return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}  # no copy
 
     def unpack(self, left: Mapping[str, Array], values: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the tensors that the launch computed. `left` has the bytes of segments, `values` the inputs of `pack`.
+        """Return the tensors that the launch computed; if there is no network, return the bytes of each segment.
 
-        Without a network, return the bytes, by segment.
+        `left` has the bytes of each segment after the launch. `values` are the tensors that `pack` has packed.
         """
         if not self.program.graph:
             return given.left_by(self.program, self.launch, left)
@@ -145,7 +145,7 @@ class Launched(ABC, Generic[C]):
 
 
 class OnImage(Launched[C]):
-    """A launch in the form of a launch image."""
+    """A launch whose content is a `LaunchImage`."""
 
     @cached_property
     @abstractmethod
@@ -168,15 +168,15 @@ class OnImage(Launched[C]):
 
 
 def dram_spaces(dram: Dram) -> Sequence[Space]:
-    """Return the spaces of a step table that stand for the segments of DRAM."""
+    """Return a space for the step table for each segment of DRAM."""
     sizes = [(segment, segment.end - segment.address) for segment in dram.segments]
     return [Space(f"DRAM {segment.name}", size, ((0, size),) if segment.initialised else ()) for segment, size in sizes]
 
 
 class ImageWalk(Walk):
-    """The debugger's view of a launch in the form of a launch image, for one sample, with the inputs in `dram`.
+    """The debugger's interface to a launch with a `LaunchImage`, for one sample, whose inputs are in `dram`.
 
-    The step table has a space for each segment of DRAM, from the space `first` on.
+    In the step table, the spaces from `first` on are the segments of DRAM.
     """
 
     def __init__(self, launched: OnImage[Any], dram: Dram, table: StepTable, relation: Order, first: int) -> None:
@@ -210,11 +210,11 @@ class LaunchedTarget(given.Machine[C]):
     timing_models: tuple[TimingModel, ...]
 
     def driver(self) -> type[Launched[C]]:
-        """Return the class of a launch, which is imported when needed."""
+        """Return the class of launches. The method imports this class, so that it is loaded only when needed."""
         raise NotImplementedError
 
     def launched(self, program: Program, launch: Launch, timing: str | None = None) -> Launched[C]:
-        """Return the driver of a launch on its machine. `timing` names its timing model (None: the machine's first)."""
+        """Return the driver of a launch on its machine. `timing` is the name of a timing model (None: the first)."""
         return self.driver()(program, launch, self.config_of(program), timing or self.timing_models[0].name)
 
     def launch(
@@ -231,7 +231,7 @@ class LaunchedTarget(given.Machine[C]):
             return self.debugged(launched, values)
 
     def debugged(self, launched: Any, values: Mapping[str, Array]) -> Walk:
-        """Return a launch for the debugger. `values` has one sample, (1, *shape), of each tensor to read."""
+        """Return the `Walk` of a launch. `values` has one sample, (1, *shape), of each tensor that the launch reads."""
         raise NotImplementedError
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:

@@ -2,8 +2,8 @@
 
 Yosys (synth_xilinx) builds each memory from a single kind of block RAM, with the aspect ratio that needs the fewest
 blocks, or from LUTs if these cost less. If the parts of a word can be written separately, each part has its own bytes
-of 9 bits. Costs and ratios: Yosys 0.70, techlibs/xilinx, brams_xc4v.txt and lutrams_xc5v.txt. Tests compare the counts
-with the counts of Yosys.
+of 9 bits. The costs and ratios are those of Yosys 0.70, techlibs/xilinx, brams_xc4v.txt and lutrams_xc5v.txt. Tests
+compare the counts with the counts of Yosys.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import NamedTuple
 #: parity).
 HALF = ((1, 2, 4, 9, 18, 36), 14)
 FULL = ((1, 2, 4, 9, 18, 36, 72), 15)
-#: Yosys's costs of one RAMB18E1, of one RAMB36E1, and of one group of LUTs that stores 6 bits x 32 or 3 bits x 64.
+#: Yosys's costs of a RAMB18E1, a RAMB36E1, and a group of LUTs. A group stores 32 words of 6 bits or 64 of 3 bits.
 HALF_COST = 129
 FULL_COST = 257
 LUT_COST = 8
 LUT_RAMS = ((6, 32), (3, 64))
-#: The number of LUTs in such a group (RAM32M, RAM64M).
+#: The number of LUTs in a group (RAM32M, RAM64M).
 LUTS = 4
 BYTE = 9
 
@@ -36,17 +36,17 @@ class Ram(NamedTuple):
 
     @property
     def halves(self) -> int:
-        """The total size of all these memories in halves of a RAMB36E1; 0 if the memories are made of LUTs."""
+        """The number of RAMB18E1 for all these memories (a RAMB36E1 counts as two); 0 if they are made of LUTs."""
         return self.number * min(self._choices())[1]
 
     @property
     def luts(self) -> int:
-        """The number of LUTs in all these memories; 0 if the memories are made of block RAMs."""
+        """The number of LUTs for all these memories; 0 if they are made of block RAMs."""
         cost, halves = min(self._choices())
         return 0 if halves else self.number * LUTS * round(cost / LUT_COST)
 
     def _choices(self) -> Iterator[tuple[float, int]]:
-        """Yield each way to build one memory: its cost, and its size in halves of a RAMB36E1 (0: made of LUTs)."""
+        """Yield the cost of each way to build one memory, and the size in RAMB18E1 (0: made of LUTs)."""
         for (widths, log), cost, halves in ((HALF, HALF_COST, 1), (FULL, FULL_COST, 2)):
             for width in widths:
                 deep = -(-self.depth // ((1 << log) // (width - width // BYTE)))

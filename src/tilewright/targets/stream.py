@@ -1,7 +1,7 @@
 """Launches that are streams of instructions on concurrent units, which synchronise by tokens.
 
 The shared passes (sim/passes.py) simulate the instructions of a `Stream`. The target defines the step table, the costs
-and the meaning of the instructions. `StreamTarget` is a target with only such launches.
+and the meaning of the instructions. All launches of a `StreamTarget` are of the class `Stream`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ C = TypeVar("C", bound=Configuration)
 class Stream(OnImage[C]):
     """A launch that is a stream of instructions.
 
-    `units` are the names of the units. `unit_of` maps an opcode to the number of its unit. `works` is the name of the
-    unit that does the multiply-accumulates.
+    `units` are the names of the units, and `unit_of` has the number of the unit for each opcode. `works` is the name
+    of the unit that does the multiply-accumulates.
     """
 
     isa: ClassVar[InstructionSet]
@@ -66,7 +66,7 @@ class Stream(OnImage[C]):
     def touches(self, row: Mapping[str, int], dram: tuple[int, int]) -> Sequence[tuple[int, int, int, int]]:
         """Return the accesses of an instruction, each as (memory, READ or WRITE, first element, number of elements).
 
-        `dram` has the memory number and the element number of the instruction's address in DRAM.
+        `dram` is the instruction's address in DRAM, as the number of a space and the number of an element.
         """
 
     @abstractmethod
@@ -75,9 +75,10 @@ class Stream(OnImage[C]):
 
     @abstractmethod
     def machine(self, dram: Dram, samples: int) -> Any:
-        """Return a machine: `dram`, an attribute (S, depth, ..) for each of `memories`, and `execute(row, where)`.
+        """Return an object with the state of the machine for S samples.
 
-        `execute` executes one decoded instruction. Error messages call this instruction `where`.
+        Its attributes are `dram`, and an array (S, depth, ..) for each of `memories`. Its method `execute(row, where)`
+        executes one decoded instruction. `where` is the name of this instruction in error messages.
         """
 
     @property

@@ -1,4 +1,4 @@
-"""Protocols of targets for the user's own programs and parts: folders, ELF files, hosts in C, firmware, a CFU."""
+"""Optional protocols of targets that accept the user's programs (folders, ELF files, hosts in C, firmware) or CFU."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from tilewright.targets.base import Config, LaunchResult
 
 
 class Loaded(NamedTuple):
-    """A program that another compiler wrote.
+    """A program that another compiler wrote. `findings` are defects of its files.
 
-    `expected` has the expected first bytes of each output, uint8 [n], by the name of the DRAM segment. `findings` are
-    findings about the files.
+    `expected` has the first bytes that each output should have, uint8 [n], by the name of the DRAM segment.
     """
 
     program: Program
@@ -52,7 +51,7 @@ class Sections(NamedTuple):
 class Execution:
     """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile.
 
-    A page and a timeline are possible if there is a `program`. They show the program's `sections` as layers, timed with
+    If there is a `program`, a page and a timeline can be made. The layers are the `sections` of the program, timed with
     the timing model `timing`. Without sections, the page and the timeline show a run of the program, with `findings`.
     """
 
@@ -76,14 +75,14 @@ class RunsC(Protocol):
 
 @runtime_checkable
 class NamesCode(Protocol):
-    """A target with machine files that may name files of the user's code.
+    """A target with machine files that may refer to files with the user's code.
 
-    A saved program has only the name of such code. The code is loaded only if the user gives the machine file again,
+    A saved program has only the names of these files. The code is loaded only if the user gives the machine file again,
     because an untrusted program file must not run code.
     """
 
     def with_code(self, program: Program, config: Config) -> Program:
-        """Return a program with the code that a machine's file names.
+        """Return a program with the code to which its machine file refers.
 
         Raises ProgramError if the program was made for another machine.
         """
@@ -92,7 +91,7 @@ class NamesCode(Protocol):
 class Firmware(NamedTuple):
     """The user's firmware: the folder or file, the compiler, and the kernel of each layer by the layer's name.
 
-    `built_in` is the name of the machine's built-in firmware, for comparison.
+    `built_in` is the name of the built-in firmware with which it is compared.
     """
 
     path: str
@@ -112,15 +111,15 @@ class Processor(Protocol):
         """Return a context in which runs use another custom function unit.
 
         `cfu` is a list of Verilog files, or FILE.py:NAME for a class, or a function that makes an object for each run.
-        In each run, `states` additional copies of the unit start from other values in registers without an initial
-        value in the Verilog. A run has a finding if the responses of the copies differ. Raises InputError if a file
-        cannot be read, and ConfigError if it cannot be compiled.
+        Some registers may have no initial value in the Verilog. In each run, `states` additional copies of the unit
+        start with other values in these registers. If the copies respond differently, the run has a finding. Raises
+        InputError if a file cannot be read, and ConfigError if it cannot be compiled.
         """
 
     def with_gdb(self, port: int) -> AbstractContextManager[int]:
         """Return a context in which the next run of a program waits for GDB and is controlled by GDB.
 
-        The port is on the loopback interface only; 0 stands for any free port. The context yields the port's number.
+        The port is on the loopback interface only (0: any free port). The value of the context is the port's number.
         Raises InputError if the port cannot be opened.
         """
 
@@ -141,7 +140,7 @@ class Processor(Protocol):
         """Return a context in which networks are compiled and run with the built-in firmware and CFU."""
 
     def firmware_of(self, program: Program) -> Firmware | None:
-        """Return the user's firmware of a program, or None if the program was compiled outside of such a context."""
+        """Return the user's firmware in a program, or None if the program has the built-in firmware."""
 
 
 @runtime_checkable
@@ -149,7 +148,7 @@ class TakesHosts(Protocol):
     """A target with a library through which hosts in C use the machine."""
 
     def host_flags(self, config: Config) -> Mapping[str, Sequence[str]]:
-        """Return the compiler's arguments for a host in C of this machine, by kind: `cflags` and `libs`.
+        """Return the compiler arguments `cflags` and `libs` for a host in C that uses this machine.
 
         Raises InputError if the library for hosts cannot be built.
         """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .compiler.project import Project
 
 DRAM = ("dram_read", "dram_row", "dram_write")
-#: For each what-if, the costs of the timing model that become 0.
+#: The what-ifs with lower costs: the costs in each list become 0.
 FREE = {
     "memory without waits": ("word", "request", "grant", "restart", "redo", "l2_miss", *DRAM),
     "DRAM without waits": DRAM,
@@ -42,7 +42,7 @@ FREE = {
     "branches and jumps without cost": ("taken", "mispredicted", "jump", "jump_register"),
     "CFU instructions that do not wait for loads and stores": ("drain",),
 }
-#: What-ifs of larger caches: for each cache, the largest size in bytes, and the factor.
+#: The what-if with larger caches multiplies the size of each cache by TIMES. CACHES has the limits in bytes.
 CACHES = {"icache_bytes": 1 << 16, "dcache_bytes": 1 << 16, "l2_bytes": 1 << 24}
 TIMES = 4
 
@@ -55,7 +55,7 @@ class CfuSystem(given.Machine[Config]):
     title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
     presets = tuple(PRESETS)
     timing_models = MODELS.sources
-    passes = frozenset({"time", "values"})  # one loop computes values and time; a CPU runs in program order
+    passes = frozenset({"time", "values"})  # no "order", because a CPU runs in program order
     causes = CAUSES
     time_needs_values = True
     _unit: Callable[[], Any] | None = None  # makes the CFU of a run (None: the model)
@@ -142,7 +142,7 @@ class CfuSystem(given.Machine[Config]):
         return execute.execute(path, setup)
 
     def _driven(self) -> dict[str, Any]:
-        """Return the argument `drive` of the next run. A debugger controls only one run, so later calls return None."""
+        # A debugger controls only the next run, so it is removed here.
         drive = self._drive
         self._drive = None
         return {"drive": drive} if drive else {}
@@ -179,7 +179,6 @@ class CfuSystem(given.Machine[Config]):
 
     @contextmanager
     def _with(self, **parts: Any) -> Iterator[None]:
-        """Set attributes of the target within a `with` block."""
         before = {name: getattr(self, name) for name in parts}
         vars(self).update(parts)
         try:
@@ -203,7 +202,7 @@ class CfuSystem(given.Machine[Config]):
         return Firmware(path, compiler, self.config_of(program).firmware, kernels)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        """Return the misuses of the CFU in a run on zeros: data do not affect the commands of compiled firmware."""
+        # Run on zeros. This finds all misuses, because the commands of compiled firmware do not depend on the data.
         return self._on_zeros(program, launch, self.timing_models[0].name).findings
 
     def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:

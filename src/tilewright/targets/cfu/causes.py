@@ -1,8 +1,8 @@
 """The causes of cycles on the CFU system, each with its meaning and a remedy.
 
-Layers have the causes of NETWORK. `exec FILE.elf` distinguishes more categories (CATEGORIES): the CPU's control,
-devices, and each use of the CFU. It also counts the waits of single instructions (WAITS, the names of
-timing.state.Cause).
+The cycles of a layer are divided by NETWORK. The profile of an ELF file (`exec FILE.elf`) has more categories, which
+are in CATEGORIES: the CPU's control, devices, and each use of the CFU. For single instructions, it counts the causes of
+waits (WAITS). The names in WAITS are those of timing.state.Cause.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tilewright.targets.given import MachineConfig, number, word
 LINE_BYTES = 32
 #: The address of main memory. Source: LiteX.
 RAM_BASE = 0x4000_0000
-#: Bytes of the image memory that the extensions use: 16 BRAM36.
+#: The size of the extensions' image memory in bytes: 16 BRAM36.
 IMAGE_BYTES = 1 << 16
 
 #: Extensions that the document does not have: isa/coupled.py.
@@ -30,15 +30,15 @@ class Config(MachineConfig):
 
     where = "CFU config"
 
-    array: int = number(16, 4, 32, power=True)  # n of the n x n array; document: the largest array that fits the board
-    buffer_rows: int = number(4096, 16, 1 << 16, power=True)  # rows of each buffer (A, B, C); document
-    transfer: str = word("paired", "addressed", "counter", "paired")  # writes of A and B; document, 6.1
-    readout: str = word("sequential", "sequential", "random")  # reads of C; document
+    array: int = number(16, 4, 32, power=True)  # n of the n x n array (document: the largest that fits the board)
+    buffer_rows: int = number(4096, 16, 1 << 16, power=True)  # the rows of A, of B and of C (document)
+    transfer: str = word("paired", "addressed", "counter", "paired")  # how the CPU writes A and B (document, 6.1)
+    readout: str = word("sequential", "sequential", "random")  # how the CPU reads C (document)
     start: str = word("async", "async", "blocking")  # document: start_GEMM returns at once
-    srdhm: str = word("split", "split", "single")  # document: set and get; a product needs two cycles
-    # LiteX: VexRiscv's default, direct mapped
+    srdhm: str = word("split", "split", "single")  # document: two instructions, because a product needs two cycles
+    # VexRiscv's default in LiteX: direct mapped caches
     icache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True, only_time=True)
-    dcache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True, only_time=True)  # same source; write-through
+    dcache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True, only_time=True)  # write-through
     l2_bytes: int = number(8192, 1 << 10, 1 << 24, power=True, only_time=True)  # LiteX: direct mapped, write-back
     l2_line_bytes: int = number(16, 4, 32, power=True, only_time=True)  # LiteX: l2_cache_min_data_width
     dram_row_bytes: int = number(2048, 64, 1 << 16, power=True, only_time=True)  # MT47H64M16: 1024 columns of 16 bits
@@ -54,7 +54,8 @@ class Config(MachineConfig):
         wide = {"addressed": True, "counter": self.array <= 8, "paired": self.array >= 16}
         if not wide[self.transfer]:
             reason = f"transfer={self.transfer} cannot fill rows of {self.array} values"
-            raise ConfigError("CFU config", reason, "counter fills rows of 4 or 8, paired of 16 or 32, addressed any")
+            remedy = "use counter for rows of 4 or 8 values, paired for 16 or 32 values, or addressed for any number"
+            raise ConfigError("CFU config", reason, remedy)
         if not isinstance(self.extensions, str) or not isinstance(self.firmware, str):
             raise ConfigError("CFU config", "extensions and firmware must be text")
         for name in self.extension_names:
@@ -71,7 +72,7 @@ class Config(MachineConfig):
 
     @property
     def streams(self) -> bool:
-        """Whether the DMA fetches all constants and inputs of a layer. This needs `dma`, which fetches the weights."""
+        """Whether the DMA fetches all constants and inputs of a layer, not only the weights (as with `dma` alone)."""
         return {"dma", "stream"} <= set(self.extension_names)
 
     @property
@@ -79,7 +80,7 @@ class Config(MachineConfig):
         return self.array * self.array
 
 
-#: For each key that is a choice, the allowed values.
+#: The allowed values of each key that is a choice.
 CHOICES = Config.words()
 
 #: `published` is the document's machine. `addressed4` and `counter8` are the alternatives of its section 6.1.
@@ -87,8 +88,8 @@ PRESETS = {
     "published": Config(),
     "addressed4": Config(array=4, transfer="addressed"),
     "counter8": Config(array=8, transfer="counter"),
-    # Beyond the document: each extension includes all extensions before it.
+    # These are not in the document. Each preset has one more extension than the preset before it.
     **{name: Config(extensions=",".join(BEYOND[: index + 1]), firmware="coupled") for index, name in enumerate(BEYOND)},
-    "tuned": Config(extensions=",".join(BEYOND), firmware="tuned"),  # the same machine, with a better program
+    "tuned": Config(extensions=",".join(BEYOND), firmware="tuned"),  # the machine of the last preset, other firmware
 }
 Config.presets = PRESETS

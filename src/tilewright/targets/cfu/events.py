@@ -14,7 +14,7 @@ MISSING = {
 
 
 def events(trace: Trace, instructions: int, macs: int) -> Events:
-    """Return the events of the operators of a launch. A RISC-V instruction includes its fetch from the L1 cache."""
+    """Return the events of the operators of a launch. An instruction's event includes its fetch from the L1 cache."""
     return Events(
         macs=(Work("8x8+32", macs, (Part("multiply", 8), Part("add", 32))),),
         operations=(Work("instruction 32", instructions, (Part("instruction", 32),)),),

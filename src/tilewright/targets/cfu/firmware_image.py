@@ -87,16 +87,15 @@ class FirmwareImage:
     symbols: tuple[FunctionSymbol, ...]
     inputs: tuple[ArenaArea, ...]
     outputs: tuple[ArenaArea, ...]
-    kernels: tuple[str, ...] = ()  # of each operator, if the user wrote the firmware
+    kernels: tuple[str, ...] = ()  # the kernel of each operator, if the user wrote the firmware
 
     @property
     def arena(self) -> int:
-        """The address of the arena, the memory for activations."""
         return self.model + layout.aligned(len(self.blob))
 
     @property
     def end(self) -> int:
-        """One past the last address of the arena, the memory for activations."""
+        """The address after the arena, which is the memory for activations."""
         return self.arena + self.header["arena_bytes"]
 
     @property
@@ -112,7 +111,7 @@ class FirmwareImage:
 
     @classmethod
     def of(cls, launch: Launch) -> FirmwareImage:
-        """Return the image of a launch. Raises ProgramError if its parts are damaged or do not fit together."""
+        """Return the image of a launch. Raises ProgramError if the launch is damaged or inconsistent."""
         contents = Contents(launch)
         words = contents.array("insns", np.uint32, (None,))
         data = contents.array("data", np.uint8, (None,))
@@ -148,7 +147,6 @@ def _areas(contents: Contents, name: str, header: Mapping[str, int]) -> tuple[Ar
 
 
 def _word(words: Sequence[Word]) -> int:
-    """Return the machine word that a line after .code describes: eight hex digits."""
     if not re.fullmatch("[0-9a-fA-F]{8}", words[0].text):
         words[0].refuse("a word of eight hex digits after .code, or bytes after .data and .blob")
     end(words[1:])

@@ -1,10 +1,10 @@
 """Extensions of the CFU: activations are kept in an image memory, and the CFU addresses their elements itself.
 
-Each lane of the array reads one byte of the image memory per cycle, at any address, so a launch takes as many array
-cycles as in the document. Four results per cycle are then requantised and written back as bytes. Registers are latched
-when a command starts. While the command runs, further commands that write memories or start work are lost, and reads
-answer 0; the model reports such commands. The functions have the arguments of gemm.py. An instruction answers 0 unless
-its docstring specifies an answer.
+Each lane of the array reads one byte of the image memory per cycle, at any address, so a product takes the same array
+cycles as without extensions. Four results per cycle are then requantised and written back as bytes. Registers are
+latched when a command starts. While the command runs, the CFU ignores all commands that write memories or start work,
+and reads answer 0; the model reports such commands. The functions have the arguments of gemm.py. An instruction answers
+0 unless its docstring specifies an answer.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .gemm import busy_cycles, scaled, work, wrapped
 from .memory import B, command, filled, image_at, registers_at, row_at, sums_at, tables_at, tables_idle
 from .state import CHANNELS, IMAGE_PENDING, IMAGE_WORDS, LAYER_BITS, Misuse, Reg, note
 
-PIPELINE = 3  # latency of requantisation, added once per launch: product, high half, shift and clamp
-DIVIDE = 34  # cycles of the division of a mean, as in the CPU's divider
+PIPELINE = 3  # the latency of requantisation, once per launch: product, high half, shift and clamp
+DIVIDE = 34  # the cycles of a division, which computes a mean bit by bit like the CPU's divider
 OVERLAP = 1 << EXTENSIONS.index("overlap")
 ADD4 = 1 << EXTENSIONS.index("add4")
 BANKS = 16
 REGISTERS = Reg.TABLE + 1 - Reg.IN_H
-#: The bits of each layer register in the order of `put`: negative if it is signed, 0 if `put` does not set it.
+#: The bits of each register for `put` (negative: signed). A register with 0 bits is not a layer register.
 BITS = np.array([LAYER_BITS.get(Reg(Reg.IN_H + number), 0) for number in range(REGISTERS)], np.int64)
-SHIFT_BITS = 6
-OFFSET_BITS = 9  # width of a shift in the channel tables; width of a value after its offset is added
+SHIFT_BITS = 6  # of a shift in the channel tables
+OFFSET_BITS = 9  # of a value plus its offset
 
 
 def put(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
@@ -60,7 +60,7 @@ def get_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
     idle = command(regs, Misuse.READ_BUSY, cycle)
     at = regs[Reg.POINTER] & IMAGE_BYTES - 1
     regs[Reg.POINTER] = at + 4
-    # The word is read a cycle before the answer. The last word of a fetch may be written in the same cycle.
+    # The memory is read in the cycle before the command, in which a fetch may still write its last word.
     if filled(regs, Misuse.READ_BUSY, cycle - 1) and idle:
         regs[Reg.ANSWER] = buffers[image_at(regs) + (at >> 2)]
 
@@ -81,7 +81,7 @@ def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 
 def _begins(regs: Array, cycle: int, empty: bool) -> bool:
-    """Return whether a command on the image memory is executed: the CFU must be idle, and no size may be 0."""
+    """Begin a command on the image memory. Return False if it is lost, because the CFU is busy or a size is 0."""
     idle = command(regs, Misuse.WRITE_BUSY, cycle)
     if empty:
         note(regs, Misuse.EMPTY, cycle, 0)
@@ -111,12 +111,12 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
     out_c = regs[Reg.OUT_C]
     lanes = regs[Reg.LANES]
     rows = regs[Reg.ROWS]
-    # Results can be written while the array reads if each bank has a free port. This is usually the case, because a
-    # word of four channels supplies the array for four cycles. But if the last word of a pixel has a single channel, it
-    # supplies the array for one cycle only, and windows of stride 2 then need both ports: writes do not overlap.
+    # Results can be written while the array reads if each bank has a free port. Usually a lane reads a word of four
+    # channels, and needs no port for the next three cycles. The last word of a pixel may have a single channel. Then
+    # the lanes need a port in the next cycle again. With a stride of 2, they need both ports, so no write is possible.
     overlaps = regs[Reg.EXTENSIONS] & OVERLAP and (regs[Reg.STRIDE_W] == 1 or regs[Reg.IN_C] % 4 != 1)
     if overlaps and _aliases(regs, regs[Reg.IN_H] * regs[Reg.IN_W] * regs[Reg.IN_C], pixels * out_c):
-        # The hardware would read results instead of inputs. The model computes one tile after another.
+        # The hardware would read some results instead of inputs. The model, which works tile by tile, differs.
         note(regs, Misuse.WRITE_BUSY, regs[Reg.BUSY_UNTIL], regs[Reg.FUNCT7])
     row = 0
     for first in range(0, pixels, lanes):
@@ -141,7 +141,7 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
 
 
 def _sum_window(regs: Array, buffers: Array, pixel: int, row: int, at: int) -> None:
-    """Write a row of sums to index `at` of the memories: the window of output `pixel` by rows of B from `row` on."""
+    """Multiply the window of output `pixel` by the rows of B from `row` on, and write the sums to index `at`."""
     in_w = regs[Reg.IN_W]
     in_c = regs[Reg.IN_C]
     y_first = pixel // regs[Reg.OUT_W] * regs[Reg.STRIDE_H] - regs[Reg.PAD_H]
@@ -170,7 +170,7 @@ def _add_products(regs: Array, buffers: Array, first: int, row: int, at: int) ->
 
 
 def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: int, row: int) -> None:
-    """Requantise rows of C from `row` on, and store them: pixels from number `first` on, channels from `column` on."""
+    """Requantise a tile, which begins at `row` of C. Its results begin at pixel `first` and channel `column`."""
     out_c = regs[Reg.OUT_C]
     tables = tables_at(regs)
     for pixel in range(height):
@@ -183,7 +183,7 @@ def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: in
 
 
 def _aliases(regs: Array, read: int, written: int) -> bool:
-    """Return whether `read` bytes of the input and `written` bytes of the output overlap in memory."""
+    """Return whether the input of `read` bytes and the output of `written` bytes overlap in memory."""
     distance = regs[Reg.OUTPUT] - regs[Reg.INPUT]
     return (distance & IMAGE_BYTES - 1) < read or (-distance & IMAGE_BYTES - 1) < written
 
@@ -205,11 +205,11 @@ def overlapped_cycles(pixels: int, out_c: int, depth: int, lanes: int) -> int:
 
 
 def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction start_add: add tensors like TFLite, the second with factor 1/2. Two elements per cycle.
+    """The CFU instruction start_add: add two tensors like TFLite. The factor of the second tensor is 1/2.
 
-    With `add4` it adds four elements per cycle if the tensors have at least 16 pixels. Groups of four elements go
-    through a pipeline: `depth` groups are read before the results of the first group are stored. The order matters if
-    the output overlaps an input, so the loop reads and stores in this order.
+    The unit adds two elements per cycle. With `add4`, it adds four if the tensors have at least 16 pixels. In its
+    pipeline, `depth` groups of four elements are read before the results of the first group are stored. The order
+    affects the values if the output overlaps an input, so the loop has the same order.
     """
     pixels = regs[Reg.OUT_H] * regs[Reg.OUT_W]
     size = pixels * regs[Reg.OUT_C]
@@ -236,12 +236,10 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_pool: compute the mean of each channel, with ties away from zero.
 
-    It adds four channels per cycle, and then divides once per channel.
+    The unit adds a word of four channels per cycle. It then divides once per channel, without pipelining.
     """
     pixels = regs[Reg.IN_H] * regs[Reg.IN_W]
     channels = regs[Reg.IN_C]
-    # A word of four channels is read per cycle; the division computes one bit per cycle, like the CPU's division, and
-    # is not pipelined.
     image = image_at(regs)
     if not _begins(regs, cycle, pixels * channels == 0):
         return

@@ -2,9 +2,9 @@
 
 CFU-Playground's macro is `cfu_op(funct3, funct7, a, b)`. funct3 is 0, and the RTL ignores it. The CFU is the function
 `execute(regs, buffers, ram, function, a, b, cycle)`, with `function = funct7 << 3 | funct3`. It writes the answer to
-Reg.ANSWER, and the cycle of the answer to Reg.READY. Values and cycles equal the author's cfu.v, even if a program
-misuses the CFU. The answer is ready in the cycle after the command unless the meaning sets Reg.READY. The CPU loop
-gives no new command before the last answer is taken.
+Reg.ANSWER, and the cycle of the answer to Reg.READY. This is the cycle after the command unless the meaning of the
+instruction sets Reg.READY. The CPU sends no command before the previous answer is accepted. Values and cycles equal
+the author's cfu.v, even if a program misuses the CFU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Role(StrEnum):
 
 #: Executes one instruction: (regs, buffers, ram, a, b, cycle).
 Meaning = Callable[[Array, Array, Array, int, int, int], None]
-#: Executes an instruction (regs, buffers, ram, funct7, a, b, cycle). Returns False if it is unknown.
+#: Executes an instruction (regs, buffers, ram, funct7, a, b, cycle). Returns False if the instruction is unknown.
 Dispatch = Callable[[Array, Array, Array, int, int, int, int], bool]
 
 
@@ -112,7 +112,7 @@ CUSTOM: dict[int, Custom] = {
         ("stream",),
     ),
 }
-#: By funct7, a mask of extensions (bits of Reg.EXTENSIONS). The machine must have one of these extensions.
+#: For each funct7, a mask of extensions (bits of Reg.EXTENSIONS), of which the machine must have at least one.
 NEEDS = np.array(
     [
         sum(1 << EXTENSIONS.index(key) for key in CUSTOM[code].extensions) if code in CUSTOM else 0
@@ -129,10 +129,10 @@ def name(function: int) -> str:
 
 
 def _dispatched(codes: Iterable[int]) -> Dispatch:
-    """Return a function that executes the instruction `funct7` if `codes` contains it, and returns whether it does.
+    """Return a function that executes an instruction. It returns False if the instruction is not in `codes`.
 
-    Compiled code has no table of functions. So this is a chain: each link compares `funct7` with its own number, and
-    calls the next link if they differ. LLVM inlines the whole chain.
+    Compiled code cannot have a table of functions. Instead there is a chain of functions. Each function compares
+    `funct7` with its own number, and if they differ calls the next function. LLVM inlines the whole chain.
     """
 
     def nothing(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
@@ -151,7 +151,7 @@ def _or_else(code: int, meaning: Meaning, others: Dispatch) -> Dispatch:
             return True
         return others(regs, buffers, ram, funct7, a, b, cycle)
 
-    dispatch.__qualname__ = f"dispatch_{CUSTOM[code].name}"  # Numba names machine code after the function
+    dispatch.__qualname__ = f"dispatch_{CUSTOM[code].name}"  # a unique name, which Numba uses in the machine code
     return part(dispatch)
 
 
@@ -170,7 +170,7 @@ def execute(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: i
 
 @compiled
 def execute_extended(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: int, cycle: int) -> None:
-    """Execute a command like `execute`, in a CFU with some extensions."""
+    """Execute a command in `cycle`, in a CFU with extensions."""
     begin(regs, buffers, function, cycle)
     executed = _documented(regs, buffers, ram, function >> 3, a, b, cycle)
     if not executed and NEEDS[function >> 3] & regs[Reg.EXTENSIONS]:
@@ -180,7 +180,7 @@ def execute_extended(regs: Array, buffers: Array, ram: Array, function: int, a: 
 
 
 def begin(regs: Array, buffers: Array, function: int, cycle: int) -> None:
-    """Record the command in the registers, and do the CFU's work of all earlier cycles."""
+    """Record the command in the registers, and first do the work of the CFU in all earlier cycles."""
     regs[Reg.FUNCT7] = function >> 3
     regs[Reg.READY] = cycle + 1
     gemm.settle(regs, buffers, cycle)

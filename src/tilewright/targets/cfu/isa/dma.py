@@ -1,7 +1,7 @@
-"""The DMA of the extensions, which fetches weights, activations and channel tables from main memory, one at a time.
+"""The DMA of the extensions. It fetches weights, activations and channel tables from main memory, one after the other.
 
-In the model, a fetch takes effect at once. `Reg.FETCHED` and `Reg.FILLED` have the cycles in which the hardware
-finishes, and commands that need the data wait. The DMA bypasses the L2 cache, so it must not read bytes that the
+The model writes the data of a fetch at once. In the hardware, the fetch ends in cycle `Reg.FETCHED` or `Reg.FILLED`,
+and commands that need the data wait until this cycle. The DMA bypasses the L2 cache, so it must not read bytes that the
 program has written.
 """
 
@@ -17,9 +17,9 @@ from .gemm import wrapped
 from .memory import B, command, image_at, row_at, tables_at
 from .state import CHANNELS, ENDS, IMAGE_WORDS, PRODUCT_PENDING, QUEUE, Misuse, Reg, note
 
-#: Like the L2 cache, the DMA reads one line at a time from an open row: 16 bytes in 15 cycles (LiteDRAM, as dram_read
-#: in timing/costs.py). With `burst`, the DMA waits once for each row of 2 KiB, and then reads 64 bits per cycle. Both
-#: are assumptions: the document has no DMA, and CPU traffic on the same DRAM is ignored.
+#: Like the L2 cache, the DMA reads one line at a time from an open row: 16 bytes in 15 cycles (LiteDRAM; see dram_read
+#: in timing/costs.py). With `burst`, the DMA waits once for each row of 2 KiB, and then reads 64 bits per cycle. These
+#: numbers are assumptions: the document has no DMA, and CPU traffic on the same DRAM is ignored.
 LINE_BYTES = 16
 LINE_CYCLES = 15
 ROW_BYTES = 2048
@@ -38,8 +38,8 @@ def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
         return
     if fetch_meets_rows(regs, b, cycle):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
-    size = regs[Reg.ROWS] * regs[Reg.LANES]  # in bytes of B
-    words = regs[Reg.LANES] // 4  # of a row
+    size = regs[Reg.ROWS] * regs[Reg.LANES]  # of B in bytes
+    words = regs[Reg.LANES] // 4  # of a row of B
     for word in range(_words(regs, b, size, cycle)):
         if _inside(ram, a, word):
             at = row_at(regs, B, regs[Reg.FETCH_ROW] + word // words) + word % words
@@ -63,7 +63,7 @@ def fetch_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: 
 def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction fetch_channels: read bias, multiplier and shift of b channels at address a.
 
-    They go to the channel tables, from entry CHANNEL on. Record a misuse if the running convolution uses these entries.
+    Their destination is the channel tables, from entry CHANNEL on. It is a misuse if a convolution uses these entries.
     """
     distance = regs[Reg.CHANNEL] - regs[Reg.TABLE] & CHANNELS - 1
     if cycle <= regs[Reg.CONVOLVED] and (distance < regs[Reg.OUT_C] or distance + b > CHANNELS):
@@ -84,8 +84,8 @@ def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycl
 def _words(regs: Array, nbytes: int, most: int, cycle: int) -> int:
     """Queue a fetch after all running fetches, and record its end. Return its number of words, which is even.
 
-    A fetch is lost if it has 0 bytes or more than `most`, or if QUEUE fetches have not finished. Fetch i is in slot i
-    mod QUEUE. If the previous fetch in this slot has not ended, the queue is full.
+    The fetch is lost if `nbytes` is 0 or above `most`, or if the queue is full. Fetch i is in slot i mod QUEUE, so the
+    queue is full if the previous fetch in this slot has not ended.
     """
     slot = ENDS + regs[Reg.FETCHES] % QUEUE
     if not 0 < nbytes <= most:
@@ -110,7 +110,7 @@ def _at(address: int, word: int) -> int:
 
 
 def _inside(ram: Array, address: int, word: int) -> bool:
-    """Return whether the beat with this word lies in main memory. Outside, the memory answers with an error."""
+    """Return whether the beat with this word is inside main memory. A beat outside is an error, and is not written."""
     return 0 <= _at(address, word) < ram.shape[0]
 
 

@@ -5,13 +5,14 @@ Values equal those of the author's cfu.v; post-processing is gemmlowp's. The mea
 instruction with a new answer writes Reg.ANSWER. If the answer is not ready in the next cycle, the instruction also
 writes Reg.READY.
 
-Row `n_tile * M + m` of C gets the sum over k of row `m_tile * K + k` of A times row `n_tile * K + k` of B. Tiles are
-computed one after the other, with m outermost. A tile takes one cycle per k, then `array` cycles for the skewed
-operands to pass through the array, then one cycle per row of C.
+A matrix product is computed in tiles. For a tile, the rows of A begin at `m_tile * K` and the rows of B at
+`n_tile * K`, with one row for each k; the rows of C begin at `n_tile * M`, with one row for each m. The outer loop is
+over m_tile. A tile takes one cycle per k, then `array` cycles for the skewed operands to pass through the array, then
+one cycle per row of C.
 
-The model is lazy: a launch only records its end (BUSY_UNTIL). The first command after the end writes the sums to C
-(`settle`). A command before the end writes only the sums that are complete in its cycle. Only commands can see C, so
-this laziness is exact.
+The model is lazy: start_GEMM only records the end of the launch (BUSY_UNTIL). The next command after the end writes the
+sums to C (`settle`). A command before the end writes the sums that are complete in its cycle. Because only commands
+can read C, the results are exact.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BLOCKING = CHOICES["start"].index("blocking")
 
 
 def set_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction set_SRDHM: latch `a * b`. With srdhm=single, give the answer of get_SRDHM a cycle later."""
+    """The CFU instruction set_SRDHM: latch `a * b`. With srdhm=single, it answers like get_SRDHM, a cycle later."""
     regs[Reg.PRODUCT] = a * b
     regs[Reg.OVERFLOW] = a == INT_MIN and b == INT_MIN
     if regs[Reg.SRDHM] == SINGLE:
@@ -62,14 +63,14 @@ def high_product(product: int) -> int:
     This is gemmlowp's SaturatingRoundingDoublingHighMul: add 2^30 or 1 - 2^30, then divide, rounding towards zero.
     """
     nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
-    # A shift rounds down, so a negative number is negated before and after it.
+    # A shift rounds down. To round towards zero, negate a negative number before the shift and after the shift.
     return -(-nudged >> 31) if nudged < 0 else nudged >> 31
 
 
 def shifted(x: int, exponent: int) -> int:
     """Return `x / 2**exponent`, to nearest, ties away from zero: gemmlowp's RoundingDivideByPOT.
 
-    gemmlowp excludes exponents above 31. For these, the results equal the RTL.
+    gemmlowp does not define results for exponents above 31. The model has the results of the RTL.
     """
     if exponent > 31:
         return -1 if x == INT_MIN else 0
@@ -100,7 +101,7 @@ def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
-    """Write buffer A or B. transfer=addressed: set word number a to b; otherwise a, b are the next two words."""
+    """Write to buffer A or B: with transfer=addressed word number a is b, else the next two words are a and b."""
     words = regs[Reg.LANES] // 4
     busy = cycle <= regs[Reg.BUSY_UNTIL] or (which == B and cycle <= regs[Reg.FETCHED])
     if busy:
@@ -115,7 +116,7 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
     latched = regs[Reg.A_WORDS + which]
     latch = Reg.LATCH + which * MAX_WORDS + latched
     regs[Reg.A_ENABLED + which] = 0
-    if words == 1:  # a row of 4 values: only the second operand
+    if words == 1:  # a row of 4 values is in the second operand
         regs[latch] = b
     else:
         regs[latch] = a
@@ -137,7 +138,7 @@ def _commit(regs: Array, buffers: Array, which: int) -> None:
         for word in range(regs[Reg.LANES] // 4):
             buffers[at + word] = regs[Reg.LATCH + which * MAX_WORDS + word]
         if which == B:
-            regs[Reg.B_ENABLED] = 0  # only once, because a fetch may write the same row later
+            regs[Reg.B_ENABLED] = 0  # do not write the row again, because a fetch may overwrite it meanwhile
 
 
 def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
@@ -168,8 +169,8 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
     if b < -256 or b > 255:
         note(regs, Misuse.OFFSET, cycle, b)
     regs[Reg.A_ROW] = regs[Reg.B_ROW] = -1
-    # A quirk of the author's RTL: start clears the write enable of B, but not that of A. The row number is now -1, so
-    # the last row from the CPU is written again, to the end of the buffer.
+    # A quirk of the author's RTL: start clears the write enable of B, but not the write enable of A. The row number is
+    # now -1, so the last row from the CPU is written again, to the end of buffer A.
     _commit(regs, buffers, A)
     regs[Reg.B_ENABLED] = regs[Reg.C_ROW] = 0
     regs[Reg.M] = m
@@ -187,13 +188,11 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 
 def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
-    """Return the cycles of a matrix product on the array, as measured on the RTL, or NEVER if m or n is 0.
-
-    The number of cycles is 1 plus, for each tile, `k + lanes` plus the number of the tile's rows in C.
-    """
+    """Return the cycles of a matrix product on the array, as measured on the RTL, or NEVER if m or n is 0."""
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end
-    # The last tile of N takes as long as a whole tile. The last tile of M is only shorter by its missing rows of C.
+    # A tile takes `k + lanes` cycles, and one cycle for each of its rows in C. A tile with fewer columns than lanes
+    # takes as long as a whole tile. The launch needs one more cycle.
     m_tiles = -(-m // lanes)
     n_tiles = -(-n // lanes)
     return 1 + n_tiles * (m_tiles * (k + lanes) + m)
@@ -223,7 +222,7 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
 def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
     """Write to C all sums that the running launch writes in its first `cycles` cycles. Rows past the buffers wrap.
 
-    Return the row of C that the array reads in this cycle, which is the next row to write; -1 after the last row.
+    Return the next row that is written to C, which the array reads in this cycle; -1 after the last row.
     """
     lanes = regs[Reg.LANES]
     m = regs[Reg.M]
@@ -241,8 +240,8 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
             before -= k + lanes
             if cycles <= 0:
                 return first
-            # From here, `cycles` and `before` count from the tile's first write to C. A tile is computed only if it has
-            # new rows, because a program may read C in every cycle of a launch.
+            # From here, `cycles` and `before` count from the first cycle in which the tile writes to C. Do not compute
+            # a tile again if all its rows are written: a program may read C, and so call this, in every cycle.
             if before < height:
                 _sum_tile(regs, buffers, m_tile, n_tile, height)
                 for i in range(max(before, 0), min(height, cycles)):
@@ -285,7 +284,7 @@ def _store_sums(regs: Array, buffers: Array, i: int, row: int) -> None:
 
 
 def _unpack(buffers: Array, row: int, to: int, lanes: int) -> None:
-    """Unpack the int8 lanes at index `row` of `buffers` to words from index `to` on, highest bytes first."""
+    """Unpack a row of int8 values, which begins at index `row`, to words from index `to` on. The high byte is first."""
     for j in range(lanes):
         buffers[to + j] = np.int8(buffers[row + (j >> 2)] >> (24 - 8 * (j & 3)))
 
@@ -296,7 +295,7 @@ def check(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 
 def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction get_matrixC: answer with the next sum of C; with readout=random, with row a, column b.
+    """The CFU instruction get_matrixC: answer with the next sum of C (readout=random: the sum at row a, column b).
 
     A random read answers one cycle later, because the address is computed first. While the array works, C outputs the
     row that the array writes next, and the answer is a sum of this row. While a command on the image memory runs, the
@@ -306,10 +305,10 @@ def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
     rows = regs[Reg.ROWS]
     written = -1
     zero = False
-    if cycle <= regs[Reg.BUSY_UNTIL]:  # the array drives the address of C
+    if cycle <= regs[Reg.BUSY_UNTIL]:  # the address of C comes from the array
         note(regs, Misuse.READ_BUSY, cycle, 0)
         zero = regs[Reg.PENDING] == IMAGE_PENDING
-        if not zero:  # the buffer's address comes from the previous cycle, or with readout=random from this cycle
+        if not zero:  # the address is that of the previous cycle, or of this cycle with readout=random
             begun = cycle - regs[Reg.STARTED] - (0 if regs[Reg.READOUT] == RANDOM else 1)
             written = _multiply(regs, buffers, begun)
     if regs[Reg.READOUT] == RANDOM:

@@ -41,12 +41,12 @@ def command(regs: Array, misuse: int, cycle: int) -> bool:
 
 
 def image_at(regs: Array) -> int:
-    """Return the index of the image memory's first word."""
+    """Return the index of the first word of the image memory."""
     return regs[Reg.ROWS] * regs[Reg.LANES] * 3 // 2
 
 
 def tables_at(regs: Array) -> int:
-    """Return the index of the channel tables' first word: biases, then multipliers, then shifts."""
+    """Return the index of the first word of the channel tables: biases, then multipliers, then shifts."""
     return image_at(regs) + IMAGE_WORDS
 
 
@@ -59,7 +59,7 @@ def filled(regs: Array, misuse: int, cycle: int) -> bool:
 
 
 def tables_idle(regs: Array, cycle: int) -> bool:
-    """Begin a write to the channel tables. If the CFU or a fetch uses the tables, record a misuse and return False."""
+    """Begin a write to the channel tables. Return False (a misuse) if the CFU is busy or a fetch uses the tables."""
     idle = command(regs, Misuse.WRITE_BUSY, cycle)
     if cycle <= regs[Reg.TABLED]:
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])

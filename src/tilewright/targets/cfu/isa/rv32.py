@@ -15,8 +15,8 @@ from tilewright.sim.jit import part
 
 from . import custom
 
-#: Operations are 8-bit numbers: the kind of instruction in the high three bits, the function in the low five. The loop
-#: compares kinds in this order, so `op < LOAD` means any arithmetic. SYSTEM includes custom-0.
+#: Operations are 8-bit numbers: the kind of instruction in the high three bits, the function in the low five. All kinds
+#: below LOAD are arithmetic. SYSTEM includes custom-0.
 REGISTER, IMMEDIATE, UPPER, LOAD, STORE, BRANCH, JUMP, SYSTEM = range(0, 256, 32)
 #: The function of arithmetic: funct3, plus 8 if funct7 is 32, plus 16 if funct7 is 1.
 ADD, SLL, SLT, SLTU, XOR, SRL, OR, AND, SUB = range(9)
@@ -78,12 +78,12 @@ def arithmetic(function: int, a: int, b: int) -> int:
         return a * (b & LOW) >> 32
     if function == MULHU:
         high = a * (b & LOW) >> 32
-        return high + b if a < 0 else high  # the unsigned value of a is larger by 2**32
+        return high + b if a < 0 else high  # as an unsigned number, a negative a is larger by 2**32
     return _divide(function, a, b)
 
 
 def _divide(function: int, a: int, b: int) -> int:
-    """Return the quotient of a and b, rounded towards zero, or the remainder. If b is 0, they are -1 and a."""
+    """Return the quotient of a and b, rounded towards zero, or the remainder. For b = 0, these are -1 and a."""
     if function == DIVU or function == REMU:
         a, b = a & LOW, b & LOW
     quotient = -1
@@ -97,7 +97,7 @@ def _divide(function: int, a: int, b: int) -> int:
 
 
 def taken(function: int, a: int, b: int) -> bool:
-    """Return whether a branch is taken that compares a and b by `function`."""
+    """Return whether a branch with the comparison `function` of a and b is taken."""
     if function == EQUAL:
         return a == b
     if function == NOT_EQUAL:
@@ -168,7 +168,7 @@ class Instruction(NamedTuple):
 
 
 def _family(names: str, form: Form, kind: int, opcode: int, funct7: int | None = None) -> list[Instruction]:
-    """Return the instructions in `names`, with funct3 = 0, 1, 2 ... in this order. The name `-` skips a number."""
+    """Return the instructions in `names`. Their funct3 is 0, 1, 2 ... in this order; `-` is a number without a name."""
     high = {None: 0, 0: 0, 32: 8, 1: 16}[funct7]
     rows = enumerate(names.split())
     return [Instruction(name, form, kind | high | f3, opcode, f3, funct7) for f3, name in rows if name != "-"]
@@ -185,7 +185,7 @@ INSTRUCTIONS = (
     *_family("sb sh sw", Form("{rs2}, {imm}({rs1})", "S"), STORE, 0x23),
     *_family("beq bne - - blt bge bltu bgeu", Form("{rs1}, {rs2}, {target:#x}", "B"), BRANCH, 0x63),
     Instruction("li", LONG, UPPER, 0x37),  # LUI
-    Instruction("li", LONG, UPPER, 0x17),  # AUIPC, as the resulting constant
+    Instruction("li", LONG, UPPER, 0x17),  # AUIPC; its result is a constant
     Instruction("jal", Form("{rd}, {target:#x}", "J"), JAL, 0x6F),
     Instruction("jalr", MEMORY, JALR, 0x67, 0),
     Instruction("custom0", Form("{rd}, {rs1}, {rs2}", "function"), CUSTOM0, 0x0B),
@@ -193,9 +193,9 @@ INSTRUCTIONS = (
     *_family("- - - - - csrrwi csrrsi csrrci", Form("{rd}, {imm:#x}, {number}", "csr"), CSR, 0x73),
     Instruction("fence", NONE, FENCE, 0x0F, 0),
     Instruction("fence.i", NONE, FENCE_I, 0x0F, 1),
-    Instruction("flush", NONE, FLUSH, 0x0F, 5),  # flush of the data cache; LiteX
+    Instruction("flush", NONE, FLUSH, 0x0F, 5),  # flushes the data cache (LiteX)
 )
-#: Instructions without operands, by encoding.
+#: Instructions without operands, by their machine word.
 FIXED = {0x00000073: ECALL, 0x00100073: EBREAK, 0x30200073: MRET, 0x10500073: WFI}
 _BY_OP = {row.op: row for row in INSTRUCTIONS} | {
     op: Instruction(name, NONE, op, 0x73)
@@ -207,7 +207,7 @@ RD = 8
 RS1 = 16
 RS2 = 24
 IMM = 32
-#: The register that is written instead of x0. It is never read.
+#: The register that instructions write instead of x0. No instruction reads it.
 NOWHERE = 32
 NAMES = (
     *("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1"),

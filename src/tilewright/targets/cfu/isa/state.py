@@ -1,6 +1,6 @@
 """The CFU's registers and memories, and records of misuse.
 
-The hardware does not detect misuse. The model records it, and then computes the same wrong values as the RTL.
+The hardware does not detect misuse. The model records a misuse, and then computes the same wrong values as the RTL.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from tilewright.targets.cfu.config import CHOICES, EXTENSIONS, IMAGE_BYTES, Conf
 
 
 class Reg(IntEnum):
-    """Indices into the int64 array of the CFU's registers. The CPU's loop writes the first two before each command."""
+    """Indices into the int64 array of the CFU's registers."""
 
+    # The CPU's loop writes these before each command.
     PC = 0
     REGION = 1
-    # The machine: n, rows of each buffer, indices into config.CHOICES, and bit i for config.EXTENSIONS[i].
+    # The configuration: n, rows of each buffer, indices into config.CHOICES, and bit i for config.EXTENSIONS[i].
     LANES, ROWS, TRANSFER, READOUT, START, SRDHM, EXTENSIONS = range(2, 9)
-    # Buffers A and B: the last written row (-1: none since start), the number of latched words of the next row, and
-    # whether the write of the last row is still enabled. C: the next row and lane to read.
+    # The last row that was written to A and B (-1: none since start), the number of latched words of the next row, and
+    # whether the write of the last row is still enabled. For C, the next row and lane to read.
     A_ROW, B_ROW, A_WORDS, B_WORDS, A_ENABLED, B_ENABLED, C_ROW, C_LANE = range(9, 17)
-    # The launch: the operands and the cycle of start, the kind of unfinished work (PRODUCT_PENDING: C must still be
-    # computed), and the last cycle in which the CFU works.
+    # The operands of start_GEMM, its cycle, the kind of work that is not finished (see PRODUCT_PENDING), and the last
+    # cycle in which the CFU works.
     M, N, K, OFFSET, ACCUMULATE, STARTED, PENDING, BUSY_UNTIL = range(17, 25)
-    # The command; its answer, which instructions without a result repeat; the cycle of the answer. Answer and cycle
-    # must be neighbours, because a CFU that replaces the model writes them as a pair.
+    # The number of the command, the latched product, the answer, and the cycle of the answer. A command without a
+    # result repeats the answer. ANSWER and READY must be neighbours, because another CFU writes them as a pair.
     FUNCT7, PRODUCT, OVERFLOW, ANSWER, READY = range(25, 30)
-    # Counters. FETCHED_BYTES counts the bytes that the CFU itself reads from main memory.
+    # Counters. FETCHED_BYTES has the bytes that the DMA reads from main memory.
     BUSY_CYCLES, LAUNCHES, MACS, FETCHED_BYTES = range(30, 34)
     # The layer registers of the extensions, in the order of `put`. INPUT, INPUT2 and OUTPUT are byte addresses in the
     # image memory.
@@ -39,18 +40,18 @@ class Reg(IntEnum):
     INPUT_MULTIPLIER, INPUT_SHIFT, OUTPUT_MULTIPLIER, OUTPUT_SHIFT = range(54, 58)
     POINTER = 58  # byte address of the next push_image or get_image
     CHANNEL = 59  # table index for push_channel and push_shift; 0 after a convolution
-    ROW = 60  # row of B where the weights of a convolution begin
-    FETCH_ROW = 61  # row of B where fetched weights go
+    ROW = 60  # the first row of B with the weights of a convolution
+    FETCH_ROW = 61  # the first row of B to which weights are fetched
     CONVOLVED = 62  # the last cycle in which a convolution reads B
-    DOT = 63  # the sum of dot
+    DOT = 63  # the sum of the instruction dot
     FETCHED = 64  # the last cycle of the running fetches; convolutions wait for this cycle
     TABLE = 65  # the first entry of a convolution in the channel tables
     FILLED = 66  # the last cycle of the running fetches to the image memory; additions and pools wait for this cycle
     NOTED = 67  # number of misuse records
-    COMPUTED = 68  # the pending launch has written C up to this cycle
+    COMPUTED = 68  # the last cycle of the launch for which C is up to date
     TABLED = 69  # the last cycle of the running fetches to the channel tables; earlier pushes to the tables are lost
     FETCHES = 70  # number of fetches
-    LATCH = 71  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
+    LATCH = 71  # the latched words of an incomplete row: MAX_WORDS for A, then MAX_WORDS for B
 
 
 MAX_WORDS = 8
@@ -59,10 +60,9 @@ QUEUE = 8
 ENDS = Reg.LATCH + 2 * MAX_WORDS
 #: Index of the misuse records: MAX_NOTES records of NOTE words each.
 NOTES = ENDS + QUEUE
-#: Reg.PENDING while a matrix product runs, and while a command on the image memory runs.
-PRODUCT_PENDING = 1
-IMAGE_PENDING = 2
-#: The layer registers and their numbers of bits; negative for a signed register. `put` keeps the low bits.
+PRODUCT_PENDING = 1  # Reg.PENDING while a matrix product runs: its sums are not in C yet
+IMAGE_PENDING = 2  # Reg.PENDING while a command on the image memory runs
+#: The number of bits of each layer register (negative: signed). `put` ignores all higher bits.
 LAYER_BITS = {
     **dict.fromkeys((Reg.IN_H, Reg.IN_W, Reg.OUT_H, Reg.OUT_W, Reg.KERNEL_H, Reg.KERNEL_W, Reg.PAD_H, Reg.PAD_W), 10),
     **dict.fromkeys((Reg.IN_C, Reg.OUT_C, Reg.INPUT, Reg.INPUT2, Reg.OUTPUT, Reg.POINTER), 16),
@@ -76,9 +76,9 @@ LAYER_BITS = {
 }
 #: The operand of `put` for each layer register, by its name in C.
 FIELDS = {reg.name: reg - Reg.IN_H for reg in sorted(LAYER_BITS)}
-CHANNELS = 256  # entries of each table after the image memory: bias, multiplier, shift
+CHANNELS = 256  # entries of each channel table (bias, multiplier, shift)
 IMAGE_WORDS = IMAGE_BYTES // 4
-#: A number of cycles longer than any run, for a launch that never ends.
+#: The cycles of a launch that never ends: longer than any run.
 NEVER = 1 << 60
 
 
@@ -97,7 +97,7 @@ def registers(config: Config) -> Array:
 
 
 def buffers(config: Config) -> Array:
-    """Return the CFU's memories as one int32 array of zeros. memory.py has the position of each memory."""
+    """Return the CFU's memories as one int32 array of zeros. memory.py computes the position of each memory."""
     words = config.buffer_rows * config.array
     lanes = config.array
     image = IMAGE_WORDS + 3 * CHANNELS if config.extensions else 0
@@ -125,7 +125,10 @@ MESSAGES = {
 
 
 class Note(NamedTuple):
-    """A misuse of the CFU by the instruction at `pc`: the first cycle and the count. `detail` is the wrong number."""
+    """A misuse of the CFU by the instruction at `pc`. It occurred `times` times, first in `cycle`.
+
+    `detail` is the illegal value, such as the row or the offset.
+    """
 
     kind: str
     pc: int
@@ -145,9 +148,7 @@ KIND, PC, CYCLE, TIMES, REGION, DETAIL, NOTE = range(7)
 
 
 def note(regs: Array, kind: int, cycle: int, detail: int) -> None:
-    """Record a misuse in the CFU's registers."""
-    # One record for each kind and pc, with the first cycle and a count, because a loop may repeat a misuse millions of
-    # times.
+    # A loop may repeat a misuse millions of times, so there is only one record for each kind and pc.
     count = regs[Reg.NOTED]
     for at in range(NOTES, NOTES + NOTE * count, NOTE):
         if regs[at + KIND] == kind and regs[at + PC] == regs[Reg.PC]:

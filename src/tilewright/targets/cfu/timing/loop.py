@@ -1,9 +1,9 @@
 """The CPU's loop: each iteration computes the values and cycles of one instruction. Numba compiles the loop.
 
 The clock `t` is the cycle in which the current instruction executes. For each register, `ready` has the first cycle in
-which the register can be read. Only late results set `ready`: results of loads, shifts, products, quotients and the
-CFU. isa/ computes the values. Devices, CSRs and traps leave the loop for runtime/core.py. The loop sends commands to
-the CFU (the model or the user's) by calling an address of machine code.
+which the register can be read. It is set only by instructions with a late result: loads, shifts, products, quotients
+and CFU instructions. The functions in isa/ compute the values. Devices, CSRs and traps leave the loop for
+runtime/core.py. The loop sends commands to the CFU (the model or the user's) by calling an address of machine code.
 
 An iteration takes about 10 ns, so the loop counts as little as possible. Executions of instructions are derived from
 the jumps (`entered`), and the number of retired instructions is updated only at jumps.
@@ -29,10 +29,10 @@ from .state import DATA, INSTRUCTIONS, Cause, Cpu, Machine, fill, post
 class Port(NamedTuple):
     """Addresses of a CFU's machine code. `model` is the address of the compiled model; 0 for other CFUs.
 
-    `command(unit, function, a, b, start, cycle, answers)` sends a command to a CFU that is not the model, and returns a
-    fault or 0. It writes the answer, and the cycle in which the answer is ready, to the two words at `answers`. Cycle 0
-    of the CPU is cycle `start` of the CFU. `fail(fault, function, cycle, pc)` returns whether the program must stop. If
-    `fail` is 0, the program stops at every fault.
+    A CFU that is not the model has the function `command(unit, function, a, b, start, cycle, answers)`. It executes a
+    command, writes the answer and its cycle to the two words at `answers`, and returns a fault or 0. Cycle 0 of the CPU
+    is cycle `start` of the CFU. After a fault, `fail(fault, function, cycle, pc)` decides whether the program must
+    stop; if `fail` is 0, it always stops.
     """
 
     model: int = 0
@@ -54,7 +54,7 @@ def command(port: Port, m: Machine, function: int, a: int, b: int, cycle: int) -
 
 #: log2 of the instructions in a line of the instruction cache.
 LINE = (LINE_BYTES // 4).bit_length() - 1
-#: The target of an instruction that does not jump. Real targets are even.
+#: The target of an instruction that does not jump. An odd number cannot be the target of a jump.
 NEXT = -1
 
 
@@ -140,9 +140,9 @@ def outside_code(m: Machine, offset: int) -> int:
 
 @part
 def enter(m: Machine, end: int, start: int) -> int:
-    """End a run of executed instructions before `end`, and begin a run at `start`. Return `start`.
+    """Count that a jump left a sequence of instructions before `end`, and entered another at `start`. Return `start`.
 
-    `entered` has only differences. The running sum of `entered` is the number of executions of each instruction.
+    The running sum of `entered` is the number of executions of each instruction.
     """
     m.entered[end] -= 1
     m.entered[start] += 1
@@ -183,13 +183,12 @@ def fetch(m: Machine, c: Costs, i: int, t: int) -> int:
 
 @part
 def compute(m: Machine, c: Costs, i: int, a: int, b: int, t: int) -> int:
-    """Execute an arithmetic instruction. Return the last cycle of its execution, as `load`, `store` and `custom` do."""
+    """Execute an arithmetic instruction. Return the last cycle of its execution."""
     function = m.code[i] & 31
     rd = m.code[i] >> RD & 255
     m.regs[rd] = rv32.arithmetic(function, a, b)
     if function >= rv32.DIV:
-        # A division stalls the execution stage and all later stages, so a load or product in these stages is late as
-        # well.
+        # A division stalls its own stage and all later stages. A load or product in a later stage is delayed, too.
         last = m.cpu[Cpu.LAST]
         if m.ready[last] > t + 1:
             m.ready[last] += c.divide
@@ -218,7 +217,7 @@ def load(m: Machine, c: Costs, i: int, at: int, t: int) -> int:
     if m.dtags[place] != line:
         m.dtags[place] = line
         t += wait(m, i, Cause.LOAD_MISS, fill(m.bus, cpu, c, DATA, at, t) - t)
-    elif t - cpu[Cpu.STORED_AT] <= 2 and stored(cpu, op, at, t):  # the cache reads the word a second time
+    elif t - cpu[Cpu.STORED_AT] <= 2 and stored(cpu, op, at, t):  # the cache must read the word again
         t += wait(m, i, Cause.REDO, c.redo)
     cpu[Cpu.LAST] = rd
     m.ready[rd] = t + 1 + c.load_use
@@ -233,7 +232,7 @@ def store(m: Machine, c: Costs, i: int, at: int, value: int, t: int) -> int:
     op = m.code[i] & 255
     cpu = m.cpu
     rv32.store(op & 31, m.ram, at, value)
-    # The data cache is write-through and allocates nothing on a store, so its tags do not change.
+    # The data cache is write-through without write-allocate, so its tags do not change.
     end = post(m.bus, cpu, c, at, t)
     if end > t:
         t += wait(m, i, Cause.STORE, end - t)
@@ -246,7 +245,7 @@ def store(m: Machine, c: Costs, i: int, at: int, value: int, t: int) -> int:
 
 @part
 def jump(m: Machine, insn: int, i: int, a: int, b: int) -> int:
-    """Execute a branch or jump. Return its target, as an offset in the code; NEXT for a branch that is not taken."""
+    """Execute a branch or jump. Return the target as a byte offset in the code, or NEXT if the branch is not taken."""
     op = insn & 255
     imm = insn >> IMM
     if op < rv32.JUMP:
@@ -257,7 +256,6 @@ def jump(m: Machine, insn: int, i: int, a: int, b: int) -> int:
 
 @part
 def control(m: Machine, c: Costs, i: int, taken: bool, t: int) -> int:
-    """Add the cycles of a branch or jump."""
     op = m.code[i] & 255
     imm = m.code[i] >> IMM
     m.cpu[Cpu.BARRIER] = t + c.drain
@@ -284,9 +282,9 @@ def custom(m: Machine, port: Port, i: int, a: int, b: int, t: int) -> int:
     m.regs[rd] = m.cfu[Reg.ANSWER]
     cpu[Cpu.CFU_FREE] = done + 1
     if done > t + 1:
-        # The answer usually comes in the cycle after the command. Then the pipeline does not wait.
+        # The pipeline waits, because the answer is not ready in the cycle after the command.
         more = wait(m, i, Cause.CFU, done - t - 1)
-        if m.ready[last] > t + 1:  # the pipeline stages after execution stall meanwhile
+        if m.ready[last] > t + 1:  # a load or product in a later stage is delayed, too
             m.ready[last] += more
         t = done - 1
     m.ready[rd] = done + 1
@@ -303,7 +301,7 @@ def wait(m: Machine, i: int, cause: int, cycles: int) -> int:
 
 @part
 def refused(m: Machine, op: int, at: int, watching: bool) -> int:
-    """Return the reason why a load or store at offset `at` of RAM must leave the loop; STAYS if it need not."""
+    """Return the reason for which a load or store at offset `at` of RAM must leave the loop; STAYS if it can stay."""
     if watching and watched(m.watched, op, at + RAM_BASE):
         return state.TO_WATCH
     if at < 0 or at >= m.ram.byte.shape[0]:
@@ -342,14 +340,14 @@ def bytes_of(op: int, at: int) -> int:
 
 
 def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: int) -> int:
-    """Return the extra cycles of a taken or backward branch. `wrong` is the next instruction in memory.
+    """Return the extra cycles of a branch that is taken or goes backward.
 
-    VexRiscv predicts backward branches as taken and forward branches as not taken.
+    VexRiscv predicts backward branches as taken and forward branches as not taken. `wrong` is the instruction after the
+    branch in memory, which is already in decode.
     """
     if taken and imm < 0:
         return c.taken
-    # The instruction after a branch is already in decode. If this instruction waits for a register, it delays the
-    # branch target.
+    # If `wrong` waits for a register, it delays the branch target by a cycle.
     if taken and max(ready[wrong >> RS1 & 255], ready[wrong >> RS2 & 255]) > t + 1:
         return c.mispredicted + 1
     return c.mispredicted

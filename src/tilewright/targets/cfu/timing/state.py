@@ -1,10 +1,9 @@
 """The state of a machine, in arrays that persist between calls of the loop; and the bus to main memory.
 
 The bus is LiteX's shared Wishbone bus of 32 bits. It connects the L1 caches to the L2 cache (direct mapped, write-back)
-and DRAM, for line fills and posted stores. The loop calls its functions. Times are cycles of the loop's clock, and
-addresses are offsets into RAM.
+and DRAM, for line fills and posted stores. Times are cycles of the loop's clock, and addresses are offsets into RAM.
 
-Caches hold only tags. All stores change `ram` at once, and all loads read `ram`, so caches affect only time.
+Caches have tags and no data. All stores change `ram` at once, and all loads read `ram`, so caches affect only time.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from tilewright.targets.cfu.isa.rv32 import NOWHERE, Memory
 from .costs import Costs
 
 #: The reason why the loop stopped before the instruction at POSITION. TO_LIMIT: the instruction limit. TO_SYSTEM: an
-#: instruction that the loop does not execute. TO_CFU: the CFU has failed. STAYS: no reason, the loop continues. The
+#: instruction that the loop does not execute. TO_CFU: the CFU has failed. STAYS: the loop has not stopped. The
 #: following reasons have an ADDRESS. TO_DEVICE: a load or store outside of RAM. TO_MISALIGNED: a misaligned load or
 #: store. TO_TARGET: a jump to an address without code. TO_CODE: a store into code. TO_WATCH: a load or store of watched
 #: memory.
 STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE, TO_WATCH, TO_CFU = range(9)
-#: A value instead of an instruction's last cycle, which means that the CFU has failed.
+#: The result of `loop.custom` if the CFU has failed.
 FAILED = -1
 #: Watched accesses: bits in the third column of Machine.watched.
 READS, WRITES = 1, 2
@@ -45,32 +44,32 @@ class Cpu(IntEnum):
     LIMIT = auto()  # the largest number of retired instructions
     REASON = auto()  # the reason why the loop stopped
     ADDRESS = auto()
-    BUS_FREE = auto()  # the cycle when the bus becomes free
-    CFU_FREE = auto()  # the cycle when the CFU can take the next command
-    STORED = auto()  # the last store: word << 4 | byte mask; and its cycle
-    STORED_AT = auto()
-    BEFORE = auto()  # the store before the last
+    BUS_FREE = auto()  # the first cycle in which the bus is free
+    CFU_FREE = auto()  # the first cycle in which the CFU can accept a command
+    STORED = auto()  # the last store, as word << 4 | byte mask
+    STORED_AT = auto()  # the cycle of the last store
+    BEFORE = auto()  # the second last store
     BEFORE_AT = auto()
-    BARRIER = auto()  # the cycle when all loads, stores and jumps have completed
+    BARRIER = auto()  # the cycle in which all loads, stores and jumps have completed
     TURN = auto()  # the index in `written` for the next store
     OWNER = auto()  # the last owner of the bus
-    REGION = auto()  # the region that the program has marked
+    REGION = auto()  # the region in which the program is, after its last marker
     READ = auto()  # bytes that the L2 cache has read from DRAM
     WRITTEN = auto()  # bytes that the L2 cache has written to DRAM
     LAST = auto()  # the register of the last load or product
 
 
 class Cause(IntEnum):
-    """Causes of an instruction's cycles in addition to its first cycle."""
+    """Causes of the cycles of an instruction after its first cycle."""
 
-    LOAD_USE = 0  # waits for a load's result
-    RESULT_USE = auto()  # waits for the result of a shift, product or quotient
-    CFU_USE = auto()  # waits for the CFU's result
+    LOAD_USE = 0  # the instruction waits for a load's result
+    RESULT_USE = auto()  # the instruction waits for the result of a shift, product or quotient
+    CFU_USE = auto()  # the instruction waits for the CFU's result
     DIVIDE = auto()
     BRANCH = auto()  # branches and jumps
     FETCH = auto()  # misses in the instruction cache
     LOAD_MISS = auto()  # misses in the data cache
-    STORE = auto()  # waits for a free store slot of the bus
+    STORE = auto()  # all store slots of the bus are in use
     REDO = auto()  # a load directly after a store to the same bytes
     DRAIN = auto()  # custom-0 waits until loads, stores and jumps have completed
     CFU = auto()  # the CFU is busy, or answers late
@@ -79,14 +78,14 @@ class Cause(IntEnum):
 
 
 class Bus(NamedTuple):
-    """The memory system after the L1 caches: L2 lines, DRAM banks, and posted stores."""
+    """The memory system below the L1 caches: L2 lines, DRAM banks, and posted stores."""
 
     tags: Array  # int64: line numbers, -1 where empty
     dirty: Array
-    line_shift: int  # log2 of a line's bytes
-    rows: Array  # int64 [banks], the open DRAM row
+    line_shift: int  # log2 of the size of a line in bytes
+    rows: Array  # int64 [banks], the open DRAM row of each bank
     row_shift: int
-    written: Array  # int64 [slots], the cycle when each posted store is done
+    written: Array  # int64 [slots], the cycle in which each posted store is complete
 
 
 class Machine(NamedTuple):
@@ -102,17 +101,17 @@ class Machine(NamedTuple):
     dtags: Array
     bus: Bus
     cpu: Array  # int64, see Cpu
-    entered: Array  # int64 [n + 1], number of instruction sequences that begin here, minus those that end before here
-    lost: Array  # int64 [n, causes], cycles
-    times: Array  # int64 [n, causes], events
-    csrs: Array  # int64 [4096]; for counters, the offset from the real count
+    entered: Array  # int64 [n + 1]: how many sequences of instructions begin here, minus how many end before here
+    lost: Array  # int64 [n, causes]: the lost cycles
+    times: Array  # int64 [n, causes]: the number of waits
+    csrs: Array  # int64 [4096]; a counter has the difference from the real count
     cfu: Array  # int64, the CFU's registers
     buffers: Array  # int32, the CFU's memories
     watched: Array  # int64 [n, 3]: first address, end, READS | WRITES; only a watching loop reads it
 
 
 def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buffers: Array, slots: int) -> Machine:
-    """Return a machine after reset, with decoded `code` and filled `ram` (uint8). `slots`: stores that can wait."""
+    """Return a machine after reset, with decoded `code` and filled `ram` (uint8). The bus has `slots` store slots."""
 
     def empty(size: int) -> Array:
         return np.full(size, -1, np.int64)
@@ -164,7 +163,7 @@ def index_of(m: Machine, address: int) -> int | None:
 
 
 def go_to(m: Machine, index: int) -> None:
-    """Continue with the instruction `index`, which need not follow the last instruction."""
+    """Continue at the instruction `index`, as after a jump."""
     m.entered[m.cpu[Cpu.POSITION]] -= 1
     m.cpu[Cpu.RETIRED] = instructions(m.cpu)
     m.cpu[[Cpu.POSITION, Cpu.FIRST]] = index
@@ -172,7 +171,7 @@ def go_to(m: Machine, index: int) -> None:
 
 
 def open_row(bus: Bus, c: Costs, offset: int) -> int:
-    """Open the DRAM row of byte `offset` of RAM. Return the necessary cycles, which are 0 for an open row.
+    """Open the DRAM row at byte `offset` of RAM. Return the cycles that this takes: 0 if the row is already open.
 
     Neighbouring rows are in neighbouring banks (LiteDRAM's ROW_BANK_COL), and each bank keeps its last row open.
     """
@@ -197,7 +196,7 @@ def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
         return 0
     cycles = c.l2_miss
     if bus.dirty[place]:
-        open_row(bus, c, before << bus.line_shift)  # its cycles are part of `dram_write`
+        open_row(bus, c, before << bus.line_shift)  # `dram_write` includes the cycles for a row change
         cycles += c.dram_write
         cpu[Cpu.WRITTEN] += 1 << bus.line_shift
     bus.tags[place] = line
@@ -211,7 +210,7 @@ def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> i
 
     The bus has no bursts: it reads word by word through the L2 cache.
     """
-    # The arbiter changes the owner only when the bus is free. The grant is kept while the owner does not change.
+    # The arbiter changes the owner only when the bus is free. The same owner needs no new grant.
     now = max(now + c.request, cpu[Cpu.BUS_FREE])
     if cpu[Cpu.OWNER] != owner:
         cpu[Cpu.OWNER] = owner
