@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # `typing` would be imported before Ctrl-C is caught: __main__.py
+#: Not from `typing`: importing it takes time in which __main__.py does not handle Ctrl-C yet.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

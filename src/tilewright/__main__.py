@@ -37,7 +37,8 @@ SOON = 0.01
 def main() -> int:
     """Run the process's command line and return the exit status."""
     _open_streams()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the signal is ignored, as under nohup
+    # Under nohup, SIGINT is ignored, and stays ignored.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _unraisable
     try:
@@ -73,7 +74,7 @@ def _interrupt_end(number: int, frame: FrameType | None) -> None:
 
 
 def _unraisable(caught: Any) -> None:
-    """Repeat a Ctrl-C that came in code which cannot raise an exception, such as a destructor."""
+    """Repeat a Ctrl-C that arrived in code that cannot raise an exception, such as a destructor."""
     if not issubclass(caught.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(caught)
         return
@@ -86,10 +87,8 @@ def _unraisable(caught: Any) -> None:
 
 
 def _open_streams() -> None:
-    """Replace closed streams by the null device, and unprintable characters in the output.
-
-    Otherwise, the next file that is opened would get the descriptor of a closed stream, and receive the printed text.
-    """
+    """Connect closed streams to the null device, and replace unprintable characters in the output."""
+    # The next opened file would get the descriptor of a closed stream, and printed text would end up in that file.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)
@@ -114,7 +113,7 @@ def _flush() -> None:
 
 def _say_interrupted() -> None:
     with suppress(OSError):
-        os.write(2, b"\n" * os.isatty(2) + b"tilewright: interrupted\n")  # a terminal shows ^C
+        os.write(2, b"\n" * os.isatty(2) + b"tilewright: interrupted\n")  # on a terminal, the line already has ^C
 
 
 def _end_now() -> None:
@@ -127,7 +126,8 @@ def _end_now() -> None:
     for child in _children():
         with suppress(OSError):
             os.kill(child, signal.SIGKILL)
-    timer = Timer(AGAIN, os._exit, (INTERRUPTED,))  # an exit function may wait for a process that has ended
+    # An exit function may wait forever for a child process that was just killed.
+    timer = Timer(AGAIN, os._exit, (INTERRUPTED,))
     timer.daemon = True
     timer.start()
     with suppress(Exception):
@@ -136,7 +136,7 @@ def _end_now() -> None:
 
 
 def _children() -> list[int]:
-    """Return the descendants of this process, by /proc. Where there is no /proc, the list is empty."""
+    """Return the descendants of this process from /proc, or an empty list on a system without /proc."""
     parents = dict[int, int]()
     with suppress(OSError):
         for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208

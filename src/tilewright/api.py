@@ -105,11 +105,11 @@ def compile(
 
     `schedule` has the plans of layers, for targets that accept schedules (vta): a file that `explain --save-schedule`
     wrote, its JSON values, or a `tilewright.targets.vta.schedule.Schedule`. With `search`, the compiler searches for
-    better plans, and starts from the schedule. Raises InputError if the schedule is of another network or machine, or
+    better plans than those of the schedule. Raises InputError if the schedule is for another network or machine, or
     breaks a rule.
 
     `shapes` has input shapes, such as {"x": (1, 3, 224, 224)}, for an ONNX file with undefined extents. `until` names
-    the values of an ONNX file that replace its outputs. Nodes that these values do not need are not read.
+    values of an ONNX file that become the outputs of the network: only the nodes that compute these values are read.
     """
     graph = model if isinstance(model, Graph) else load(model, shapes, until)
     machine = targets.get(target)

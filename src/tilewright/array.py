@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-#: The magnitudes up to which float32 and float64 represent all integers. A sum below the limit is exact in any order.
+#: float32 and float64 represent all integers up to these magnitudes. A smaller sum is exact in any order.
 FLOAT32_EXACT = 1 << 24
 FLOAT64_EXACT = 1 << 53
 
@@ -25,9 +25,10 @@ def among(column: Array, codes: Collection[int]) -> Array:
 
 
 def numbers(low: Array, count: Array) -> tuple[Array, Array]:
-    """Return the numbers `low[i]` to `low[i] + count[i] - 1` for each i in turn, and the i of each number."""
+    """Return the concatenated ranges `low[i]` to `low[i] + count[i] - 1`, and the range number i of each element."""
     end = np.cumsum(count)
     owner = np.repeat(np.arange(len(count)), count)
+    # Element j of the result is low[i] + (j - begin of range i), and the begin is end[i] - count[i].
     return np.arange(len(owner)) + (low - end + count)[owner], owner
 
 
@@ -42,7 +43,7 @@ def ascending(values: Array) -> Array:
 
 
 def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:
-    """Return the narrowest float type that sums 64 products of integers exactly. The arguments bound the factors."""
+    """Return the narrowest float type in which a sum of 64 products is exact, for integers up to these bounds."""
     return np.float32 if 64 * a_max * b_max <= FLOAT32_EXACT else np.float64
 
 
@@ -59,6 +60,7 @@ def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Arra
     if depth <= terms:
         return to_int32(np.matmul(left, right))
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    # Each partial sum over `terms` products is exact; adding the partial sums wraps in int32, as in hardware.
     total = np.zeros((*batch, a.shape[-2], b.shape[-1]), np.int32)
     for start in range(0, depth, terms):
         stop = min(start + terms, depth)
@@ -67,15 +69,15 @@ def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Arra
 
 
 def wide_matmul(a: Array, b: Array) -> Array:
-    """Return the integer matrix product ``a @ b`` as int64, exact if all sums are below 2**53 (as for 16 by 8 bits)."""
+    """Return the integer matrix product ``a @ b`` as int64. It is exact if all sums are below 2**53."""
     return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
 
 
 def one_thread() -> AbstractContextManager[Any]:
     """Return a context in which BLAS uses one thread.
 
-    A run has many short matrix products, and the threads of BLAS sleep between two products. Waking the threads took
-    milliseconds per product on a busy machine: 5 s of ResNet-18's first run.
+    A run has many short matrix products, and the threads of BLAS sleep between two products. On a busy machine, BLAS
+    needed milliseconds per product to wake its threads: 5 s in the first run of ResNet-18.
     """
     return _controller().limit(limits=1, user_api="blas")
 
@@ -97,8 +99,8 @@ def uncollected() -> Iterator[None]:
     """Run a `with` block without the cyclic garbage collector.
 
     A launch or a gateware design creates hundreds of thousands of objects that stay alive, and few reference cycles.
-    The collector's scans took a sixth of ResNet-18's first run, and a quarter of the time in which Amaranth converts a
-    16x16 machine to RTLIL.
+    Scans by the collector needed a sixth of the first run of ResNet-18, and a quarter of the conversion of a 16x16
+    machine to RTLIL.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -22,9 +22,9 @@ AROUND = 100
 
 
 def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
-    """Run a target on golden vectors and yield the outcome of each. Folders are searched for .npz files.
+    """Run a target on golden vectors and yield one result per vector. Folders are searched for .npz files.
 
-    A vector that cannot be read counts as not passed. Raises InputError if a path is neither a file nor a folder, or if
+    An unreadable vector counts as failed. Raises InputError if a path is neither a file nor a folder, or if
     a folder contains no .npz file.
     """
     for path in _vectors(paths):
@@ -50,10 +50,10 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Wave:
-    """The file to write with a waveform of the first launch in which gateware and simulator differ.
+    """The waveform file for the first launch in which gateware and simulator differ.
 
-    The waveform shows the cycles around the first difference, or the entire launch if `whole` is set. If no launch
-    differs, `whole` selects the first launch, and without `whole` no file is written.
+    By default, the waveform shows the cycles around the first difference, and no file is written if no launch differs.
+    `whole` selects all cycles of the launch, or of the first launch if no launch differs.
     """
 
     path: Path
@@ -86,9 +86,7 @@ def cosim(
 
 
 def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[tuple[Launch, dict[str, Array]]]:
-    """Yield each launch of a run of the first sample, with the tensors that exist before the launch.
-
-    A program without a network has no tensors.
+    """Run the first sample; yield each launch with the tensors that exist before it (none without a network).
 
     Raises MachineError if a launch cannot run.
     """

@@ -105,7 +105,8 @@ def explain_counts_the_cycles_of_a_run(target: Target) -> None:
     program = _program(target)
     for model in (None, *(timing.name for timing in target.timing_models)):
         text = stages.text(target.explain(program, model))
-        if "order" not in target.passes:  # on some targets, cycles depend on values
+        # `explain` does not run the network, so it has no cycles for a target whose cycles depend on values.
+        if "order" not in target.passes:
             continue
         cycles: dict[str, int] = {}
         for layer in run(program, inputs()[:1], timing=model).layers:
@@ -148,7 +149,7 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
 
 
 def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
-    """Check that other orders of the steps give the same outputs, or are refused by a target without an order pass."""
+    """Check that other orders of steps give the same outputs; a target without an order pass must refuse them."""
     program = _program(target)
     if "order" not in target.passes:
         try:
@@ -172,7 +173,7 @@ def no_run_beats_its_bound(target: Target) -> None:
 
 
 def what_ifs_equal_runs(target: Target) -> None:
-    """Check that each what-if of the same program has the cycles and outputs of a run on the changed machine."""
+    """Check the what-ifs without recompilation: a run on each changed machine has the same cycles and outputs."""
     program = _program(target)
     result = run(program, inputs()[:1])
     for what_if in whatifs(program, result, inputs()):
@@ -218,7 +219,10 @@ def _content(walk: Walk, memory: Callable[[str], Array], dram: Callable[[int, in
 
 
 def samples_do_not_influence_each_other(target: Target) -> None:
-    """Check that a sample has the same outputs (with an order pass, also the same cycles) alone and among others."""
+    """Check that a sample has the same outputs in a run of its own and in a run of several samples.
+
+    On a target with an order pass, the cycles must be the same, too.
+    """
     program = _program(target)
     together = run(program, inputs())
     for index in range(SAMPLES):
@@ -244,7 +248,6 @@ def check_finds_nothing_in_compiled_programs(target: Target) -> None:
 
 
 def json_is_stable(target: Target) -> None:
-    """Check that a result as JSON has the keys that scripts rely on."""
     printed = json.loads(json.dumps(run(_program(target), inputs()).to_json()))
     keys = "model target config rounding timing samples cycles macs utilization seconds matches_reference hazards"
     assert {*keys.split(), "layers"} <= set(printed)

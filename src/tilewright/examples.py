@@ -8,7 +8,7 @@ from tilewright.errors import InputError
 from tilewright.files import write_folder
 from tilewright.install import checkout
 
-#: Files that tools create in the folder of the examples, and that are no examples.
+#: Folders that tools create beside the examples.
 LEFT_OUT = ("__pycache__", ".mypy_cache", ".ruff_cache")
 
 
@@ -32,9 +32,9 @@ def files() -> list[Path]:
 
 
 def copy(into: Path) -> list[Path]:
-    """Copy the examples into a new or empty folder, and return the paths of the copies in this folder.
+    """Copy the examples into a new or empty folder, and return their paths relative to this folder.
 
-    Raises InputError if the folder has files, which are never overwritten, or if the folder cannot be written.
+    Raises InputError if the folder is not empty or cannot be written.
     """
     try:
         if into.exists() and any(into.iterdir()):

@@ -1,7 +1,8 @@
 """Small expressions that users write: conditions of break points, rules of a study.
 
-An expression has numbers, words in quotes, names, arithmetic, comparisons and `and`, `or`, `not`; some forms index
-places. Python's own parser parses an expression, and this module evaluates it: no other part of Python is accessible.
+An expression consists of numbers, quoted words, names, arithmetic, comparisons and `and`, `or`, `not`; some forms allow
+places with an index. Python's parser reads the expression, and only this module evaluates it, so that it cannot reach
+any other part of Python.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _BASIC: Arithmetic = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-#: Operators of real numbers, and operators of integers, which include bitwise ones.
+#: Operators for real numbers, and operators for integers (with bitwise operators).
 REAL: Arithmetic = {**_BASIC, ast.Div: operator.truediv, ast.Pow: _power}
 BITS: Arithmetic = {
     **_BASIC,
@@ -53,7 +54,7 @@ BITS: Arithmetic = {
 
 
 class FormError(Exception):
-    """An expression has a part that its form does not allow."""
+    """An expression contains a part that its form does not allow."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,18 @@ class Form:
 
 #: A function that returns the value of a name or of a place.
 Lookup = Callable[[str], Any]
-#: A function that returns the value of an expression. It gets one Lookup for names and one for places.
+#: A function that returns the value of an expression. Its arguments look up names and places.
 Evaluate = Callable[[Lookup, Lookup], Any]
 
 
 class Expression:
-    """An expression that was read from text. `names` are the names in it.
+    """A parsed expression. `names` lists the names that the expression uses.
 
     `value(name, place)` returns the expression's value, or raises TypeError, ValueError or ArithmeticError.
     """
 
     def __init__(self, text: str, form: Form) -> None:
-        """Read an expression. Raises SyntaxError for other text, FormError for a part that `form` does not allow."""
+        """Parse an expression. Raises SyntaxError for invalid text, FormError for a part that `form` does not allow."""
         self._text = text.strip()
         self._form = form
         self.names: set[str] = set()

@@ -24,7 +24,7 @@ import numpy as np
 from tilewright.errors import SHOWN, InputError, ProgramError, TilewrightError, one_of, printable, shown
 from tilewright.files import regular
 
-#: The largest number of bytes in a file, of digits in an integer, and of nested lists and objects.
+#: Limits of a file: its bytes, the digits of an integer, and the nested levels of lists and objects.
 MAX_BYTES = 1 << 25
 DIGITS = 20
 DEPTH = 100
@@ -45,14 +45,14 @@ class Range(NamedTuple):
 
 
 class Open(NamedTuple):
-    """The type of a JSON object with declared keys and any other keys. The keys in `absent` may be missing."""
+    """The type of a JSON object with declared keys and any other keys. Declared keys in `absent` are optional."""
 
     hints: Mapping[str, Any]
     absent: Mapping[str, Any] = MappingProxyType({})
 
 
 class FieldError(ProgramError):
-    """A value that does not have the declared type. `naming` replaces this error by one that names the file."""
+    """A value that does not have the declared type. `naming` replaces this error by an error that names the file."""
 
 
 def read(path: str | Path, error: type[TilewrightError] = InputError, remedy: str = "") -> dict[str, Any]:
@@ -75,7 +75,7 @@ def read(path: str | Path, error: type[TilewrightError] = InputError, remedy: st
 
 @contextmanager
 def naming(path: str | Path, error: type[TilewrightError], remedy: str = "") -> Iterator[None]:
-    """Run a `with` block. Raises `error`, which names the file, in place of a FieldError; `remedy` is the default."""
+    """Run a `with` block. Raises `error`, naming the file, instead of a FieldError. `remedy` is a default remedy."""
     try:
         yield
     except FieldError as cause:
@@ -92,7 +92,8 @@ def parsed(content: bytes | str) -> Any:
     has more than DIGITS digits, a repeated name in an object, half of a surrogate pair, or more than DEPTH levels.
     """
     text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-    whole = _integer if re.search(rf"\d{{{DIGITS}}}", text) else None  # calling a function for each integer is slow
+    # Calling a function for each integer is slow, so `_integer` is used only if the text has a long number.
+    whole = _integer if re.search(rf"\d{{{DIGITS}}}", text) else None
     try:
         value = json.loads(
             text, parse_int=whole, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_unique
@@ -130,10 +131,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _depth(text: str) -> int:
-    """Return the number of nested levels in a valid JSON text. Brackets inside strings do not count."""
+    """Return the number of nested levels in a valid JSON text."""
+    # Remove escaped quotes; then every second part between quotes lies outside of strings.
     outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2]).encode()
     brackets = np.frombuffer(outside.translate(None, _BRACKETS), np.uint8)
-    return int(np.cumsum(1 - (brackets & 4).astype(np.int64) // 2).max(initial=0))  # bit 2 is set in ] and }
+    # ASCII bit 2 is set in ] and }, and clear in [ and {: an opening bracket adds 1, a closing bracket subtracts 1.
+    return int(np.cumsum(1 - (brackets & 4).astype(np.int64) // 2).max(initial=0))
 
 
 def types(kind: Any) -> dict[str, Any]:
@@ -143,7 +146,7 @@ def types(kind: Any) -> dict[str, Any]:
 
 
 def defaults(kind: Any) -> dict[str, Any]:
-    """Return the default of each field of a dataclass that has one, by name."""
+    """Return the defaults of a dataclass as {field: default}, without the fields that have no default."""
     return {field.name: field.default for field in fields(kind) if field.default is not MISSING}
 
 
@@ -180,7 +183,7 @@ def decode(hint: Any, value: Any, where: str) -> Any:
 
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:
-    """Return a value of a plain type. For the type float, an integer is converted if the float is exact."""
+    # JSON writers may write 1.0 as 1; a float holds integers below 2**53 exactly.
     if hint is float and type(value) is int and abs(value) < 1 << 53:
         return float(value)
     if type(value) is hint and (hint is not float or isfinite(value)):
@@ -191,7 +194,7 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
 def record(
     hints: Mapping[str, Any], value: Any, where: str, absent: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Decode a JSON object with exactly the keys of `hints`. `absent` has the default of each key that may be missing.
+    """Decode a JSON object with exactly the keys of `hints`. `absent` has the defaults of optional keys.
 
     Raises FieldError if a key or a value is wrong.
     """
@@ -215,7 +218,7 @@ def _in_range(value: Any, limits: Range, where: str) -> Any:
 
 
 def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
-    """Decode a value as the first type of `hints` that fits. For `X | None`, the error is the error of X."""
+    """Decode a value as the first matching type of a union."""
     if value is None and NoneType in hints:
         return None
     *earlier, last = (hint for hint in hints if hint is not NoneType)
@@ -226,7 +229,7 @@ def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
         return decode(last, value, where)
     except FieldError as error:
         if not earlier:
-            raise
+            raise  # the type is `X | None`, and the error about X has more details
         wanted = " or ".join(map(_wanted, (*earlier, last)))
         raise FieldError(where, f"is {shown(value)}, not {wanted}", error.remedy) from None
 

@@ -36,10 +36,12 @@ from tilewright.errors import InputError, TilewrightError, UnwritableError, prin
 Result = TypeVar("Result")
 #: The number of existing keys that an error about a missing key lists.
 SHOWN = 3
-#: Limits of arrays: the bytes of an array and of a whole archive (more if the archive file is large), and the axes.
+#: The largest number of bytes of an array or of an unpacked archive.
 MAX_BYTES = 1 << 31
+#: An archive may unpack to FREE_BYTES or to MAX_RATIO times its file size, so that a small file cannot fill the memory.
 FREE_BYTES = 1 << 27
 MAX_RATIO = 100
+#: The largest number of axes of an array.
 MAX_RANK = 32
 #: The largest code of a character, and the upper bits of surrogates.
 MAX_CODE = 0x10FFFF
@@ -51,7 +53,7 @@ DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, EOFError, MemoryError),
     *(ValueError, RuntimeError, LookupError, ArithmeticError, TypeError, OSError),
 )
-#: The name of the array with the first output in an .npz file, and the largest length of the other names.
+#: The name of the first output in an .npz file, and the length limit of the other names.
 FIRST = "outputs"
 NAME = 200
 #: Exceptions from code that uses a wrong type or value from a file.
@@ -94,7 +96,7 @@ def kept(folder: Path, make: Callable[[Path], Result]) -> Result:
 
 
 def kept_places(folder: Path) -> list[Path]:
-    """Return the folders in which this process finds the results of `kept` for `folder`."""
+    """Return where to search for a cache folder's files: in `folder`, and in its temporary replacement if it exists."""
     return [folder, *([_instead() / folder.name] if _instead.cache_info().currsize else [])]
 
 
@@ -112,7 +114,7 @@ def writable(folder: Path) -> Path:
 
 @cache
 def _instead() -> Path:
-    """Return the folder that replaces the user's cache in this process."""
+    """Return a temporary folder that replaces the user's cache folder in this process."""
     with _room():
         folder = tempfile.mkdtemp(prefix="tilewright-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -139,9 +141,9 @@ def _room() -> Iterator[None]:
 
 
 def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path:
-    """Return the path of an input file. Raises `error` if it is neither a regular file nor a link to a regular file.
+    """Return the path of an input file. Raises `error` if the path is not a regular file (or a link to a regular file).
 
-    Call this function before opening a file that a user names: a pipe may block, and a device may never end.
+    Call this function before opening a file of the user: reading from a pipe may block, and a device may be endless.
     """
     path = Path(path)
     try:
@@ -208,9 +210,9 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def write_folder(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files, given by name, to a new or existing folder: all of them, or none. Other files stay in the folder.
+    """Write files {name: content} to a folder, which is created if necessary. Other files stay in the folder.
 
-    Raises UnwritableError if the folder cannot be written.
+    If one file cannot be written, no file is written. Raises UnwritableError if the folder cannot be written.
     """
     folder = Path(folder)
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -231,7 +233,7 @@ def write_folder(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         for place in missing:
-            with suppress(OSError):  # the folder is not empty: no file failed
+            with suppress(OSError):  # the folder contains the written files, so it stays
                 place.rmdir()
 
 
@@ -253,16 +255,16 @@ def arrays(
     remedy: str = "write the file again",
     chosen: Callable[[list[str]], Iterable[str]] = iter,
 ) -> dict[str, Array]:
-    """Return arrays of an .npz file by name. `chosen` selects the names to read from all names [default: all].
+    """Return arrays of an .npz file as {name: array}. `chosen` gets all names and returns the names to read.
 
-    Raises `error` if the path is not a regular file, or not a complete archive. Sizes are checked before memory is
-    allocated.
+    Raises `error` if the path is not a regular file, or not a complete archive.
     """
     path = regular(path, error)
     with damage_of(path, "an .npz archive", error, remedy), zipfile.ZipFile(path) as archive:
         infos = {
             info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
         }
+        # The declared sizes are checked before memory is allocated, because the file is untrusted.
         total = sum(info.file_size for info in archive.infolist())
         limit = max(FREE_BYTES, MAX_RATIO * path.stat().st_size)
         if total > min(limit, MAX_BYTES):
@@ -304,7 +306,7 @@ def _array(file: IO[bytes], size: int) -> Array:
         have += count
     if have < needed:
         raise ValueError(f"it has {have} bytes of data, and declares {needed}")
-    if dtype.kind == "U":  # NumPy accepts numbers that are not characters in a text, but Python fails on this text
+    if dtype.kind == "U":  # NumPy accepts invalid code points, and Python fails later when it uses the text
         codes = np.frombuffer(data, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if ((codes > MAX_CODE) | (codes >> 11 == SURROGATES)).any():
             raise ValueError("a text has a number that is no character")
@@ -314,7 +316,7 @@ def _array(file: IO[bytes], size: int) -> Array:
 
 @contextmanager
 def damage_of(path: Path, what: str, error: type[TilewrightError], remedy: str) -> Iterator[None]:
-    """Run a `with` block that decodes a file. Raises `error` in place of an exception that damaged data causes."""
+    """Run a `with` block that decodes a file, and raise `error` in place of an exception in DAMAGE."""
     try:
         yield
     except DAMAGE as cause:
@@ -325,8 +327,8 @@ def damage_of(path: Path, what: str, error: type[TilewrightError], remedy: str) 
 class Entries(dict[str, Any]):
     """The entries of a file, or of a JSON object in a file, by name.
 
-    Reading a missing entry raises InputError, which names the file and the entry. `what` is the word for an entry in
-    this error, such as "array".
+    Reading a missing entry raises InputError, which names the file and the entry. In this error, `what` is the kind of
+    entry, such as "array".
     """
 
     def __init__(self, path: Path, what: str, remedy: str, values: Mapping[str, Any]) -> None:
@@ -342,9 +344,9 @@ class Entries(dict[str, Any]):
 
 @contextmanager
 def untrusted(path: Path, remedy: str) -> Iterator[None]:
-    """Run a `with` block that uses the content of a file, and replace exceptions on malformed content by InputError.
+    """Run a `with` block that uses the content of a file, and replace Python's exceptions by InputError.
 
-    Raises InputError if an entry is missing, or has a type or value that the block cannot use.
+    Raises InputError if an entry is missing, or if the block cannot use its type or value.
     """
     try:
         yield
@@ -354,10 +356,10 @@ def untrusted(path: Path, remedy: str) -> Iterator[None]:
 
 
 def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:
-    """Write an .npz file. Its array `outputs` is the first output; several outputs are also written by name.
+    """Write the outputs of a network to an .npz file. Its array `outputs` is the first output.
 
-    Arrays are (N, *shape) for N samples; a model's batch axis of 1 is dropped. Each name is changed to a safe file
-    name.
+    If the network has several outputs, each is also written under its own name (see `_file_names`). Arrays are
+    (N, *shape) for N samples; a model's batch axis of 1 is dropped.
     """
     arrays = list(map(_without_batch, outputs.values()))
     first = arrays[0] if arrays else np.zeros(0, np.int8)

@@ -35,8 +35,7 @@ _REQUIREMENT = re.compile(r"""([\w.-]+)\s*([^;]*);.*\bextra\s*==\s*['"]([\w-]+)[
 def hint(extra: str) -> str:
     """Return the command that installs an extra for this installation of Tilewright.
 
-    The command keeps an editable checkout editable. It starts with plain `pip` only if this `pip` installs for this
-    Python.
+    An editable installation stays editable.
     """
     folder = checkout()
     if folder is None:
@@ -52,7 +51,7 @@ def checkout() -> Path | None:
 
 
 def origin() -> str:
-    """Return the origin of this Tilewright: a checkout, the address of a file or repository, or a package index."""
+    """Return the source of this installation: a checkout, the URL of a file or repository, or a package index."""
     if folder := checkout():
         return f"checkout {folder}"
     distribution = _distribution("tilewright")
@@ -64,7 +63,7 @@ def origin() -> str:
 
 
 def _pip() -> str:
-    """Return `pip` if the shell's `pip` installs for this Python, else the command with the path of this Python."""
+    """Return "pip" if the shell's pip belongs to this Python, else a command with the path of this Python."""
     pip = shutil.which("pip")
     here = Path(sys.executable)
     if pip and Path(pip).parent == here.parent:
@@ -83,7 +82,7 @@ class Package:
 
 
 def packages(extra: str) -> tuple[Package, ...]:
-    """Return the packages of an extra, as listed in the metadata of the installed Tilewright."""
+    """Return the packages of an extra from the metadata of the installed Tilewright."""
     distribution = _distribution("tilewright")
     lines = (distribution.requires or ()) if distribution else ()
     matches = [match for line in lines if (match := _REQUIREMENT.match(line)) and match[3] == extra]

@@ -24,7 +24,7 @@ from tilewright.targets import given
 from tilewright.targets.base import Config, LaunchResult, Target
 from tilewright.targets.users import Execution
 
-#: As many samples run together as fit in TOGETHER_BYTES. A host step uses up to BYTES_A_VALUE bytes per value.
+#: The memory limit, in bytes, of samples that run together. A host step uses up to BYTES_A_VALUE bytes per value.
 TOGETHER_BYTES = 1 << 28
 BYTES_A_VALUE = 24
 
@@ -40,7 +40,7 @@ class Approximates(Protocol):
         """Return whether a machine with this configuration computes real numbers."""
 
     def approximates(self, program: Program) -> bool:
-        """Return whether this program computes real numbers: if so, the run reports a deviation."""
+        """Return whether this program computes real numbers. If it does, a run reports deviations, not equality."""
 
 
 @runtime_checkable
@@ -55,7 +55,7 @@ class Batches(Protocol):
     """A target whose launches can take several samples at a time."""
 
     def samples_a_launch(self, program: Program) -> int:
-        """Return the number of samples in a full launch. A launch of fewer samples takes as many cycles."""
+        """Return the number of samples in a full launch. A launch with fewer samples takes the same cycles."""
 
 
 def run(
@@ -82,9 +82,9 @@ def run(
         raise InputError("order", f"{target.name} cannot run in the order '{order}'", "leave out `order`")
     samples = reference.check_inputs(graph, inputs)
     total = next(iter(samples.values())).shape[0]
-    block = samples_together(graph)
+    block = samples_together(graph)  # samples per block; a block runs the whole network before the next block starts
     if isinstance(target, Batches):
-        block += -block % target.samples_a_launch(program)
+        block += -block % target.samples_a_launch(program)  # round up to full launches
     parts: list[dict[str, Array]] = []
     layers: list[Layer] = []
     findings: list[Finding] = []
@@ -98,11 +98,13 @@ def run(
             outputs, rows, new_findings = _block(job, graph, values, progress if first else None)
         parts.append(outputs)
         earlier = set() if first else set(findings)
-        findings.extend(finding for finding in new_findings if finding not in earlier)  # later samples may have more
+        # Hazards can depend on values, so later samples may have other findings than the first samples.
+        findings.extend(finding for finding in new_findings if finding not in earlier)
         layers = (
             rows if first else [replace(a, seconds=a.seconds + b.seconds) for a, b in zip(layers, rows, strict=True)]
         )
         if compare:
+            # The reference has states of its own, so that an error in one block does not hide in later blocks.
             kept = golden if before else None
             golden = reference.results(graph, {**some, **reference.states(graph, some, kept)}, program.rounding)
             compared.add(graph, outputs, golden)
@@ -160,7 +162,7 @@ def run_bare(
 
 
 def executed(done: Execution, name: str) -> RunResult:
-    """Return the result of the program `name`, which ran on a target's processor or as a host in C.
+    """Return the result of a run of the program `name` on a target's processor, or of a host in C.
 
     Raises InputError if the target reports no result for this run.
     """
@@ -189,7 +191,7 @@ def differing(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> It
 
 
 def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, LaunchResult]]:
-    """Time each launch of a program without computing values, if the target can do so. `timing` is as in `run`.
+    """Time each launch of a program. Targets that need no values for this compute none. `timing` is as in `run`.
 
     Raises MachineError if a launch cannot run to its end.
     """
@@ -204,7 +206,10 @@ def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, Launch
 
 
 def layer_figures(launch: Launch, result: LaunchResult) -> dict[str, Figures]:
-    """Return the figures of each layer of a launch, by name, or the launch's own figures if it has no layers."""
+    """Return the figures of each layer of a launch as {name: figures}.
+
+    If the target only measures whole launches, the single entry has the name and figures of the launch.
+    """
     names = launch.nodes if len(result.figures) == len(launch.nodes) else (launch.name,)
     return dict(zip(names, result.figures, strict=True))
 
@@ -241,7 +246,7 @@ class _Job:
         self.program = program
         self.target = targets.get(program.target)
         self.options = RunOptions(timing_model(self.target, timing), check, True, order, seed)
-        self.bound = 0  # of the launches so far
+        self.bound = 0  # lower bound of the cycles of all launches that have run
         about = self.target.describe(self.target.config(program.config, {}))
         self.machine = about
         self.peak = int(about["macs_per_cycle"])
@@ -264,13 +269,13 @@ class _Job:
         return self.layers(result, named, perf_counter() - began), result
 
     def layers(self, result: LaunchResult, named: Sequence[tuple[str, str, int]], seconds: float) -> list[Layer]:
-        """Return the layers of a launch. `named` has the name, operator and multiply-accumulates of each layer."""
+        """Return the layers of a launch. `named` has a tuple (name, operator, multiply-accumulates) for each layer."""
         layers = []
         for figures, (name, op, macs) in zip(result.figures, named, strict=True):
             peak = figures.macs_per_cycle or self.peak
             share = seconds / len(named)
             layers.append(Layer.of(figures, name, op, self.target.name, macs, seconds=share, macs_per_cycle=peak))
-        layers[0] = replace(layers[0], trace=result.trace, events=result.events)
+        layers[0] = replace(layers[0], trace=result.trace, events=result.events)  # they describe the whole launch
         return layers
 
     def result(
@@ -304,7 +309,7 @@ class _Job:
 def _block(
     job: _Job, graph: Graph, samples: Mapping[str, Array], progress: Progress | None
 ) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
-    """Run a block of samples together; return outputs, layers and findings. A tensor is deleted after its last use."""
+    """Run a block of samples together. Return outputs, layers and findings."""
     steps = job.program.steps
     values = dict(samples)
     last_use = _last_uses(job.program, graph)
@@ -321,6 +326,7 @@ def _block(
             values.update(result.values)
             layers.extend(rows)
             findings.extend(finding.inside(step.name) for finding in result.findings)
+        # Delete each tensor after its last use, because a block fills the memory.
         for name in [name for name in values if last_use.get(name) == index]:
             del values[name]
     results = {name: reference.value_of(graph, values, name) for name in graph.results}  # a state may be a constant
@@ -328,11 +334,12 @@ def _block(
 
 
 def _last_uses(program: Program, graph: Graph) -> dict[str, int]:
-    """Return the index of the last step that reads each tensor, except for tensors that are needed after the run."""
+    """Return {tensor: index of the last step that reads it}, without the tensors that must stay until the end."""
     steps = [(step.node,) if isinstance(step, HostStep) else step.nodes for step in program.steps]
     reads = {node.name: node.inputs for node in graph.nodes}
     ran = {name for nodes in steps for name in nodes}
-    passed_over = (node for node in graph.nodes if node.name not in ran)  # readers of such a node read its inputs
+    # The target may omit a node that only moves data; a later step then reads the inputs of the omitted node.
+    passed_over = (node for node in graph.nodes if node.name not in ran)
     kept = {*graph.results, *(name for node in passed_over for name in node.inputs)}
     uses = ((name, index) for index, nodes in enumerate(steps) for node in nodes for name in reads[node])
     return {name: index for name, index in uses if name not in kept}

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.jit import compiled
 
-#: The numbers of equal parts of an extent that a search tries.
+#: A search divides an axis into these numbers of parts.
 PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
 #: The number that means "no step" in an array of step numbers.
 NOBODY = -1
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 def extents(total: int, limit: int | None = None) -> Array:
-    """Return the tile sizes to try along an axis of `total` elements, int64 [sizes], largest first.
+    """Return the tile sizes to try along an axis of `total` elements, int64 [sizes], in descending order.
 
-    Each size divides the axis into equal tiles (the last may be smaller). Sizes above `limit` are left out.
+    Each size cuts the axis into equal tiles, of which the last may be smaller. No size exceeds `limit`.
     """
     sizes = {-(-total // parts) for parts in PARTS if parts <= total} | {1}
     return np.array(sorted((size for size in sizes if limit is None or size <= limit), reverse=True), np.int64)
@@ -42,7 +42,10 @@ def ranges(total: int, size: int) -> list[Range]:
 
 
 def to_and_fro(count: int, turn: int) -> range:
-    """Return 0..count-1, reversed if `turn` is odd. Each turn begins with the last index of the previous turn."""
+    """Return the indices 0..count-1 for a pass of a loop, reversed in odd passes.
+
+    A pass begins with the last index of the pass before it, so that the loop reuses the data of this index.
+    """
     return range(count - 1, -1, -1) if turn % 2 else range(count)
 
 
@@ -59,11 +62,12 @@ def finalists(
     worth: float = 0.0,
     least: int = 1,
 ) -> list[tuple[float, T]]:
-    """Time the promising candidates and return pairs (time, candidate), best first. Equal times keep their order.
+    """Time the promising candidates and return pairs (time, candidate) in ascending order of time.
 
     `candidates` are pairs (lower bound of the time, candidate), the most promising first. A candidate is timed only if
-    its bound is below the best time so far by more than the fraction `worth`. `time` returns a candidate's time, and
-    the effort of timing it. The search ends when `effort` is spent and at least `least` candidates have been timed.
+    its bound is below the best time so far by more than the fraction `worth`. `time` measures a candidate, and returns
+    its time and the effort of the measurement. The search ends when the measurements have cost `effort`, but not before
+    `least` measurements.
     """
     timed: list[tuple[float, T]] = []
     best = float("inf")
@@ -80,28 +84,28 @@ def finalists(
 
 
 class Held:
-    """A record of the data (by key) in a memory's slots; the least recently used slot is replaced first."""
+    """The keys of the data in the slots of a memory. New data replaces the least recently used data (LRU)."""
 
     def __init__(self, slots: int) -> None:
         self._slot: OrderedDict[Hashable, int] = OrderedDict()
         self._empty = list(range(slots - 1, -1, -1))
 
     def find(self, key: Hashable) -> int | None:
-        """Return the slot of `key` and mark this slot as just used, or return None if `key` has no slot."""
+        """Return the slot of `key`, which becomes the most recently used slot, or None if no slot has this data."""
         slot = self._slot.get(key)
         if slot is not None:
             self._slot.move_to_end(key)
         return slot
 
     def take(self, key: Hashable) -> int:
-        """Give `key` an empty slot, or else the least recently used slot, and return the slot's number."""
+        """Assign an empty slot to `key`, else the least recently used slot, and return its number."""
         slot = self._empty.pop() if self._empty else self._slot.popitem(last=False)[1]
         self._slot[key] = slot
         return slot
 
 
 class Parts:
-    """Numbers for parts of memories, from 0 on. A part is a range of elements that a step uses."""
+    """Numbers 0, 1, ... for parts of memories. A part is a range of elements that a step uses."""
 
     def __init__(self) -> None:
         self._number: dict[tuple[int, int, int], int] = {}
@@ -110,20 +114,20 @@ class Parts:
         return len(self._number)
 
     def of(self, memory: int, low: int, high: int) -> int:
-        """Return the number of the part low..high-1 of a memory."""
+        """Return the number of the part with the elements `low` to `high - 1` of a memory."""
         return self._number.setdefault((memory, low, high), len(self._number))
 
     def overlaps(self) -> Array:
-        """Return a bool [parts, parts] matrix: whether two parts share elements."""
+        """Return a bool [parts, parts] matrix that marks the pairs of parts with common elements."""
         memory, low, high = np.array([*self._number], np.int64).reshape(-1, 3).T
         return (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
 
 
 class Uses(NamedTuple):
-    """The numbers of the parts (see Parts) that n steps use: step s uses `part[first[s]:first[s + 1]]`.
+    """The parts (see Parts) that n steps use. Step s uses the parts `part[first[s]:first[s + 1]]`.
 
-    `writes` says for each use whether it is a write. `unit` [n] is the unit that runs each step. `after` [n] is one
-    more step that each step must follow, or NOBODY.
+    `writes` marks the uses that are writes. Step s runs on the unit `unit[s]`. It must also follow the step `after[s]`,
+    if this is not NOBODY.
     """
 
     unit: Array
@@ -134,7 +138,9 @@ class Uses(NamedTuple):
 
 
 def followed(uses: Uses, parts: Parts, units: int) -> Array:
-    """Return, for each step and unit, the unit's last step that the step must follow (or NOBODY): int64 [n, units].
+    """Return the dependencies of each step, int64 [n, units]: for each unit, its last step that must end before.
+
+    The entry is NOBODY if the step does not depend on the unit.
 
     A step that reads a part follows the part's last writer. A step that writes a part follows the last users of this
     part and of overlapping parts.
@@ -149,10 +155,11 @@ def followed(uses: Uses, parts: Parts, units: int) -> Array:
 
 @compiled
 def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Array, last: Array) -> None:
-    """Write the result of `followed` to `needs`. All arrays after `overlaps` are NOBODY at first.
+    """Write the result of `followed` to `needs`.
 
-    For each part, `used` [parts, units] has the last user in each unit since the last write, `writer` [parts] the last
-    writer, and `last` [parts] the last user.
+    `used`, `writer` and `last` are working arrays that contain NOBODY at the start. `writer[p]` is the last step that
+    writes part p, `last[p]` is the last step that uses part p, and `used[p, u]` is the last step on unit u that uses
+    part p since the last write to it.
     """
     parts = overlaps.shape[0]
     units = needs.shape[1]
@@ -167,6 +174,8 @@ def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Ar
                     unit = uses.unit[writer[part]]
                     needs[step, unit] = max(needs[step, unit], writer[part])
                 continue
+            # A write follows all users of the part since its last write. An overlapping part adds dependencies only if
+            # it was used after that write; earlier users precede the write already.
             for overlapping in range(parts):
                 if overlapping != part and not (overlaps[part, overlapping] and last[overlapping] > writer[part]):
                     continue
@@ -181,7 +190,7 @@ def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Ar
 
 
 class Lived(NamedTuple):
-    """A tensor of `size` bytes that is needed from time `first` to time `last`, both included."""
+    """A tensor of `size` bytes that memory must contain from time `first` to time `last` (inclusive)."""
 
     name: str
     size: int
@@ -192,7 +201,8 @@ class Lived(NamedTuple):
 def place(tensors: Iterable[Lived]) -> tuple[dict[str, int], int]:
     """Return the offset of each tensor by name, and the total size, in bytes.
 
-    Tensors are placed one by one, largest first (equal sizes in the given order), each at the lowest free offset.
+    Tensors are placed one by one in descending order of size (equal sizes in the given order), each at its lowest free
+    offset.
     """
     placed: list[tuple[int, Lived]] = []
     for tensor in sorted(tensors, key=lambda tensor: -tensor.size):
@@ -208,24 +218,26 @@ def place(tensors: Iterable[Lived]) -> tuple[dict[str, int], int]:
 
 
 class TokenStream:
-    """A growing stream of instructions for two units. `add` sets the flags `pop` and `push` where a token is needed.
+    """A growing stream of instructions for two units. `add` sets the token flags `pop` and `push`.
 
-    `unit_of` has the unit, 0 or 1, of each opcode. Instructions use slots, such as one half of a memory. An instruction
-    waits for the last instruction of the other unit that used one of the same slots.
+    `unit_of` maps an opcode to its unit, 0 or 1. Instructions use slots, such as one half of a memory. An instruction
+    waits for the last instruction of the other unit that used one of its slots.
     """
 
     def __init__(self, unit_of: Mapping[Any, int]) -> None:
         self.rows: list[dict[str, int]] = []
         self._unit_of = unit_of
-        self._ended = [NOBODY, NOBODY]  # by unit: the other unit's last instruction that is known to have ended
-        self._users: dict[Hashable, list[int]] = {}  # by slot: the last instruction of each unit that used it
+        # self._ended[u]: unit u has already waited for the other unit's instructions up to this index
+        self._ended = [NOBODY, NOBODY]
+        # self._users[slot][u]: the last instruction of unit u that used the slot
+        self._users: dict[Hashable, list[int]] = {}
 
     def add(self, opcode: int, *slots: Hashable, **fields: int) -> None:
         """Add an instruction that uses some slots; `fields` are the values of its bit fields."""
         index = len(self.rows)
         unit = self._unit_of[opcode]
         row = {"opcode": int(opcode), **fields}
-        # Any earlier use by the other unit is a dependency, because one of the two units always writes the slot.
+        # One of the two units writes the slot and the other reads it, so every use by the other unit is a dependency.
         need = max(self._users.setdefault(slot, [NOBODY, NOBODY])[1 - unit] for slot in slots)
         if need > self._ended[unit]:
             row["pop"] = 1

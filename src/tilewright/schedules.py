@@ -33,8 +33,8 @@ class TakesSchedules(Protocol):
     ) -> Program:
         """Compile a network with a user's schedule. The compiler plans the layers that the schedule does not name.
 
-        With `search`, the compiler's search starts from the schedule, so that the program is at least as fast. Raises
-        InputError if the schedule is of another network or machine, or breaks a rule.
+        With `search`, a search starts from the schedule, so that the result is at least as fast. Raises InputError if
+        the schedule is for another network or machine, or breaks a rule.
         """
 
     def schedule_of(self, program: Program) -> UserSchedule:
@@ -42,7 +42,7 @@ class TakesSchedules(Protocol):
 
 
 def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
-    """Return a target that accepts schedules. Raises InputError, which names `where`, for any other target."""
+    """Return `target` if it accepts schedules. Raises InputError, naming `where`, for any other target."""
     if not isinstance(target, TakesSchedules):
         raise InputError(
             where, f"{target.name} takes no schedules of layers", f"choose {option('-t vta', 'the target vta')}"
@@ -52,10 +52,10 @@ def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer's cycles with its plan and with the searched plan (None: the layer belongs to another launch).
+    """A layer's cycles with its plan in the program, and its cycles with the plan that the search finds (`searched`).
 
-    `plan` is "given" if the layer's plan in the program is from the schedule, "searched" if the compiler found the
-    plan, and "" if the layer has no plan.
+    `searched` is None if the search assigns the layer to another launch. `plan` is the source of the plan: "given" by
+    the user's schedule, "searched" by the compiler, or "" for a layer without a plan.
     """
 
     layer: str
@@ -77,7 +77,7 @@ class ScheduleComparison:
 
 
 def compare(program: Program, searched: Program, wanted: UserSchedule, timing: str | None) -> ScheduleComparison:
-    """Compare a program, compiled with the schedule `wanted`, with the program that the search finds.
+    """Compare `program`, which was compiled with the schedule `wanted`, with the program `searched`.
 
     Raises MachineError if a launch cannot run to its end.
     """
@@ -94,7 +94,7 @@ def compare(program: Program, searched: Program, wanted: UserSchedule, timing: s
 
 
 def _plans(schedule: UserSchedule) -> Mapping[str, Any]:
-    """Return the plan of each layer of a schedule, by name, without the fields about layers in the same launch."""
+    """Return the plans of a schedule as {layer: plan}, without the fields about launches of several layers."""
     only = ("nodes", "of", "alone")
     layers = schedule.to_json()["layers"]
     return {layer["layer"]: {key: value for key, value in layer.items() if key not in only} for layer in layers}

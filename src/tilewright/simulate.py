@@ -20,8 +20,8 @@ class Simulation:
     """The settings of a run and of its report.
 
     `timing` names the timing model (None: the target's first). `check` enables the search for hazards, and `reset`
-    starts each sample from the network's initial states. With `thorough`, what-ifs include machines that need another
-    program or a whole run. `table` is the table of energies. `class_names` are the names of the network's classes.
+    starts each sample from the network's initial states. `thorough` includes slow what-ifs: machines that need another
+    program, or a complete run. `table` is the table of energies.
     """
 
     timing: str | None = None
@@ -42,8 +42,8 @@ class Simulation:
     ) -> Summary:
         """Run a compiled network on samples.
 
-        `model` is the network's file: the imported network is compared with the framework of this file. `recompile`
-        compiles the network for a what-if, with changed configuration keys. Raises the errors of `tilewright.run.run`.
+        If `model`, the network's file, is given, the imported network is compared with the framework of this file.
+        `recompile` compiles the network for a changed machine (a what-if). Raises the errors of `tilewright.run.run`.
         """
         graph = program.graph
         assert graph is not None
@@ -66,7 +66,7 @@ class Simulation:
         )
 
     def of_bare(self, program: Program, loaded: Loaded | None = None) -> Summary:
-        """Run a program without a network on its own data. `loaded` has facts about a program from another compiler.
+        """Run a program without a network on its own data. `loaded` describes a program from another compiler.
 
         Raises the errors of `tilewright.run.run_bare`.
         """

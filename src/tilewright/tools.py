@@ -1,4 +1,4 @@
-"""Run compilers and other programs, and end them with the command that started them."""
+"""Run compilers and other programs. They end at the latest when the command that started them ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def started(
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a program in a folder, and wait for it at the end of the `with` block. `extra` are environment variables.
 
-    If the block ends by an exception, as after Ctrl-C, the program is ended with all of its child processes (a compiler
-    driver has some). Raises OSError if the program cannot be started.
+    If the block raises an exception (for example, after Ctrl-C), the program and its child processes are killed. Raises
+    OSError if the program cannot be started.
     """
     pipe = subprocess.PIPE
     environment = {**os.environ, **(extra or {})}
@@ -46,15 +46,13 @@ def started(
 
 
 def compiling(folder: Path) -> dict[str, str]:
-    """Return the environment variables for a compiler that shall write its temporary files to a folder.
-
-    Zig hangs if its cache cannot be written, so its cache is set to a writable folder.
-    """
+    """Return environment variables that make a compiler write its temporary files to a folder."""
+    # Zig hangs if it cannot write its cache.
     return {"TMPDIR": str(folder), **(cache_of("ZIG_GLOBAL_CACHE_DIR", "zig") if find_spec("ziglang") else {})}
 
 
 def cache_of(variable: str, name: str) -> dict[str, str]:
-    """Return the environment variable of a tool's cache folder. An unwritable folder is replaced by a temporary one."""
+    """Return the environment variable of a tool's cache folder, or of a temporary folder if the cache is unwritable."""
     return {variable: os.environ.get(variable) or str(writable(user_cache_path(name, appauthor=False)))}
 
 

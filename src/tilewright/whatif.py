@@ -16,7 +16,7 @@ from tilewright.targets import given
 from tilewright.targets.base import Change, Config, TimingModel
 from tilewright.targets.users import Processor
 
-#: A function of changed configuration keys, as text, that returns the network compiled for the changed machine.
+#: A function that gets changed configuration keys and returns the network compiled for the changed machine.
 Compile = Callable[[Mapping[str, str]], Program]
 
 
@@ -24,14 +24,14 @@ Compile = Callable[[Mapping[str, str]], Program]
 class Explores(Protocol):
     """A target that offers changes of its machines, for what-ifs.
 
-    `time_needs_values` is true if the cycles of a launch depend on its values. If not, `launch` must accept `values`
-    without tensors when `options.values` is false.
+    `time_needs_values` is true if the cycles of a launch depend on its values. If it is false, a call of `launch` with
+    `options.values` false gets no tensors in `values`.
     """
 
     time_needs_values: bool
 
     def changes(self, config: Config, timing: TimingModel) -> Iterable[Change]:
-        """Yield changes of a machine and of its timing model. An illegal change is allowed, and is ignored later."""
+        """Yield changes of a machine and of its timing model. The caller ignores changes to illegal machines."""
 
 
 def whatifs(
@@ -41,12 +41,12 @@ def whatifs(
     *,
     recompile: bool | Compile = False,
 ) -> tuple[WhatIf, ...]:
-    """Return the cycles of a program on each changed machine that its target offers, fewest first.
+    """Return the cycles of a program on each changed machine that its target offers, in ascending order of cycles.
 
-    `result` is the program's result, whose timing model is used. `recompile` (True, or a function that compiles)
-    includes machines that need another program, and compiles the network for each of these machines. A target whose
-    time depends on values runs the first sample of `inputs`; without inputs, its machines are left out. Machines that
-    are illegal, cannot run the program, or leave more of the network to the host are also left out.
+    The timing model is that of `result`, a result of the program. `recompile` (True, or a function that compiles)
+    includes machines for which the network must be compiled again. If the cycles depend on values, the first sample of
+    `inputs` is run, and without inputs the result is empty. Illegal machines, machines that cannot run the program, and
+    machines that run fewer layers are left out.
     """
     target = targets.get(program.target)
     if not isinstance(target, Explores) or not result.cycles:
@@ -68,9 +68,9 @@ def whatifs(
 
 
 def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str | None) -> UserKernels | None:
-    """Return the kernels of a program with the user's firmware, and the built-in kernels in a run of the first sample.
+    """Return the kernels of the user's firmware, with the cycles of the built-in kernels for the same layers.
 
-    None for a program with built-in firmware.
+    The cycles come from a run of the first sample. Return None if the program uses the built-in firmware.
     """
     target = targets.get(program.target)
     if not isinstance(target, Processor) or (firmware := target.firmware_of(program)) is None:
@@ -83,9 +83,9 @@ def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str |
 
 
 def on_machine(program: Program, overrides: Mapping[str, str]) -> Program:
-    """Return a program for a changed machine. `overrides` has the changed configuration keys and their values.
+    """Return the same program for a changed machine. `overrides` has the changed configuration keys and their values.
 
-    Raises ConfigError if a key or value is illegal, or if a key can change more of a program than its time.
+    Raises ConfigError if a key or value is illegal, or if the compiler could generate other code for the new value.
     """
     target = targets.get(program.target)
     config = target.config(program.config, {})
@@ -118,7 +118,6 @@ def _tried(
     inputs: Array | Mapping[str, Array] | None,
     compile_: Compile | None,
 ) -> WhatIf | None:
-    """Time a program on a changed machine. Return None if the machine is illegal or cannot run the network."""
     overrides = {key: str(value) for key, value in change.set.items()}
     timing = what_if_timing(result.timing, change.timing)
     try:
@@ -131,13 +130,13 @@ def _tried(
             changed = on_machine(program, overrides)
         layers = layer_cycles(changed, timing) if inputs is None else _run(changed, inputs, timing)
     except TilewrightError:
-        return None
+        return None  # the machine is illegal, or cannot run the network
     how = RECOMPILED if change.recompile else SAME
     return WhatIf(change.text, change.set, change.timing, sum(layers.values()), how, layers)
 
 
 def _run(program: Program, inputs: Array | Mapping[str, Array], timing: str) -> dict[str, int]:
-    """Return the cycles of each layer on the machine in a run of the first sample, by name."""
+    """Run the first sample and return the cycles of the layers on the machine as {name: cycles}."""
     first = {name: array[:1] for name, array in inputs.items()} if isinstance(inputs, Mapping) else inputs[:1]
     result = run(program, first, timing=timing, check=False, compare=False)
     return {layer.name: layer.cycles for layer in result.layers if layer.where == program.target}

@@ -30,7 +30,7 @@ COMMANDS = {
     **dict.fromkeys(("completion", "doctor", "examples"), "setup"),
     "debug": "debug",
 }
-#: The environment variable in which a completion script sends a request for completions.
+#: A shell's completion script sets this environment variable to request completions.
 COMPLETE = "_TILEWRIGHT_COMPLETE"
 FINDING = 1
 BAD = 2
@@ -50,7 +50,7 @@ class Commands(click.Group):
         return sorted({*COMMANDS, *_registered()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command. Targets are imported only if no shared command has this name."""
+        """Return a command. Targets are imported only for names that are not in COMMANDS."""
         if cmd_name not in COMMANDS:
             return _registered().get(cmd_name)
         module = import_module(f"{__name__}.{COMMANDS[cmd_name]}")
@@ -67,7 +67,7 @@ class Commands(click.Group):
 
 
 def _registered() -> dict[str, click.Command]:
-    """Return the commands of single targets, by name. They are in the module `cli` of the target's package."""
+    """Return the commands of single targets by name, from the module `cli` of each target."""
     from tilewright import targets
 
     commands: dict[str, click.Command] = {}
@@ -128,7 +128,7 @@ def cli(context: click.Context) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line (None: the process's own) and return the exit status."""
+    """Run a command line and return the exit status. None stands for the arguments of this process."""
     if asked := os.environ.get(COMPLETE):  # a shell requests completions
         from click.shell_completion import shell_complete
 
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     try:
-        # Not cli.main: it exits with status 1 for a closed pipe, which means a finding here.
+        # click's own `cli.main` would exit with status 1 if the pipe is closed, but 1 means a finding here.
         given = list(sys.argv[1:] if arguments is None else arguments)
         with cli.make_context("tilewright", given.copy(), obj=shlex.join(["tilewright", *given])) as context:
             status = cli.invoke(context) or 0
@@ -150,7 +150,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return done.exit_code
     except (Interrupted, click.Abort, KeyboardInterrupt):
         if sys.stderr.isatty():
-            say(err=True)  # the terminal shows ^C
+            say(err=True)  # on a terminal, the line already has ^C
         return _refuse("interrupted", INTERRUPTED)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "tilewright"
@@ -163,10 +163,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         return PIPE_CLOSED
     except MemoryError as error:
         return _refuse(f"not enough memory: {error or 'fewer samples may fit'}", BAD)
-    except OSError as error:  # errors about written files have the file's name: files.replacing
+    except OSError as error:
+        # A file that cannot be written raises an UnwritableError with its name, so this is mostly standard output.
         where = "standard output" if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else "input or output"
         return _refuse(f"{error.filename or where}: {error.strerror or error}", BAD)
-    except Exception:  # a bug in Tilewright: not status 1, which means a finding
+    except Exception:  # a bug in Tilewright; Python's own status 1 would mean a finding
         say(traceback.format_exc(), err=True)
         return DEFECT
 

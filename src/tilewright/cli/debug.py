@@ -86,7 +86,7 @@ def debug(
 def _converse(
     session: Session, at: int | None, left_out: list[str], *, script: str | None, view: bool, echo: bool, as_json: bool
 ) -> int:
-    """Open the view or the prompt, or run the commands of a script. The commands for the moment `at` run first."""
+    """Open the view or the prompt, or run the commands of a script."""
     from tilewright.debug import prompt
 
     if view:
@@ -104,6 +104,7 @@ def _converse(
     for line in (*closed, *left_out):
         say(line, err=as_json)
     if at is not None:
+        # A script begins with the answer about instruction `at`, or with the reason why the session stopped earlier.
         opening = ["where", f"insn {at}"] if session.where().step != at else [f"insn {at}"]
         prompt.script(session, opening, "--at", say, as_json, echo)
     name = "standard input" if script in (None, "-") else str(script)
@@ -112,9 +113,9 @@ def _converse(
 
 
 def _program(path: str, machine: Machine, rounding: str | None) -> tuple[Program, Mapping[str, Array]]:
-    """Load a program file or a folder, or compile a model. Return the program, and the expected first bytes of outputs.
+    """Load or compile a program. Return it with the expected first bytes of its outputs.
 
-    Raises InputError if the target is missing, or for an ELF file.
+    Raises InputError if the target is missing, or if the file is an ELF file.
     """
     if path.endswith(".twp"):
         return load(path), {}
@@ -131,7 +132,7 @@ def _program(path: str, machine: Machine, rounding: str | None) -> tuple[Program
 
 
 def _of_run(path: str, run: Mapping[str, Any]) -> tuple[Program, Mapping[str, Array]]:
-    """Compile the program of a saved run again. Raises InputError if the model's file is missing or has changed."""
+    """Compile the program of a saved run again. Raises InputError if the model file is missing or has changed."""
     from tilewright.files import digest
 
     source = Path(run["source"])
@@ -145,7 +146,7 @@ def _of_run(path: str, run: Mapping[str, Any]) -> tuple[Program, Mapping[str, Ar
 
 
 def _same_run(path: str, program: Program, session: Session, run: Mapping[str, Any]) -> None:
-    """Check that a compiled program equals the program of a saved run. Raises InputError if the launches differ."""
+    """Check that a program is the program of a saved run. Raises InputError if launches or cycles differ."""
     names = [launch["name"] for launch in run["launches"]]
     compiled = [launch.nodes[0] if launch.nodes else launch.name for launch in program.launches]
     trace = session.walk.trace

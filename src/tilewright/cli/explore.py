@@ -92,7 +92,7 @@ class Exploration:
         if self.cluster:
             from tilewright.explore import cluster
 
-            cluster.opener(self.cluster)  # checks options before the first machine runs
+            cluster.opener(self.cluster)  # a wrong option raises its error here, before anything is measured
             pool = partial(cluster.Cluster, where=self.cluster)
         study = self._study()
         with options.progress_bar() as bar:
@@ -140,7 +140,7 @@ class Exploration:
 
 
 def _space(name: str, target: str) -> dict[str, Any]:
-    """Return the space in a file, or the target's space with this name."""
+    """Return the space in the .json file `name`, or the target's own space `name`."""
     from tilewright import fields, targets
     from tilewright.explore.space import FORM, Spaces
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Read texts such as NAME=1,3,224,224. Raises BadParameter for any other text, or for a repeated name."""
+    """Read texts such as NAME=1,3,224,224. Raises BadParameter for other texts and for repeated names."""
     shapes: dict[str, tuple[int, ...]] = {}
     for value in values:
         name, mark, text = value.rpartition("=")
@@ -53,7 +53,7 @@ until = click.option(
 def numbers(
     kind: Callable[[str], float], what: str
 ) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:
-    """Return a click callback that reads comma-separated numbers of type `kind`. `what` names the numbers in errors."""
+    """Return a click callback that reads comma-separated numbers of type `kind`. Errors call the numbers `what`."""
 
     def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...] | None:
         try:
@@ -72,7 +72,7 @@ labels = click.option("--labels", metavar="FILE", help="The samples' true classe
 
 
 def pixels(mean: tuple[float, ...] | None, std: tuple[float, ...] | None, bgr: bool) -> Pixels | None:
-    """Return the conversion of images to inputs, or None without such options. Raises InputError for a std of zero."""
+    """Return the conversion of images to inputs, or None if no option is given. Raises InputError for a std of zero."""
     if mean is None and std is None and not bgr:
         return None
     from tilewright.graph.ir import Pixels
@@ -87,8 +87,7 @@ def samples_of(
 ) -> Samples | None:
     """Return at most `count` samples from `source` (None: random samples), or None for a program without a network.
 
-    Raises InputError if there are samples for a program without a network, or if samples or labels do not fit the
-    network.
+    Raises InputError if samples are given for a program without a network, or if samples or labels do not fit.
     """
     if program.graph is None:
         given = {"--input": source, "--samples": count, "--labels": labels}
@@ -105,7 +104,7 @@ def samples_of(
 
 
 def left_out(program: Program, samples: Samples | None) -> list[str]:
-    """Return lines about the skipped parts of a run, for a command that runs the launches of one sample."""
+    """Return lines that list what a command skips if it only runs launches, and only with the first sample."""
     hosts = len(program.steps) - len(program.launches)
     count = len(next(iter(samples.values.values()))) if samples else 1
     lines = [f"left out: {hosts} step{'s' * (hosts > 1)} on the host, which the reference computes"] * (hosts > 0)
@@ -113,7 +112,7 @@ def left_out(program: Program, samples: Samples | None) -> list[str]:
 
 
 def class_names(path: str | None) -> tuple[str, ...] | None:
-    """Return the names of a network's classes from the file at `path`, or None if `path` is None."""
+    """Return the names of a network's classes from a file (None: no file is given)."""
     if path is None:
         return None
     from tilewright.model.inputs import names_of

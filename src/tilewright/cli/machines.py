@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def targets(target: str | None, config: str | None, overrides: dict[str, str], as_json: bool) -> None:
     """List the targets: presets, sizes, timing models.
 
-    Each timing model is shown with its evidence. With TARGET, show only its presets, or the machine that -c and --set
-    describe.
+    Each timing model is shown with its evidence. TARGET selects one target; -c and --set select one machine instead of
+    its presets.
 
     \f
     Raises InputError if there is no such target, or if -c or --set come without TARGET.
@@ -43,7 +43,7 @@ def targets(target: str | None, config: str | None, overrides: dict[str, str], a
         except InputError as error:
             if target:
                 raise
-            say(f"tilewright: {error}", err=True)  # a package is named like a target but exports no target
+            say(f"tilewright: {error}", err=True)  # a package has the name of a target, but exports no target
     about = [_to_json(machine, config, overrides) for machine in machines]
     if as_json:
         say_json({"targets": about})
@@ -93,7 +93,7 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
 def header(target: str, config: str | None, overrides: dict[str, str], output: Path | None, as_json: bool) -> None:
     """Print a machine as a C header.
 
-    It has sizes, codes and instruction bit fields, for gateware, drivers and runtimes.
+    The header defines sizes, codes and the bit fields of instructions, for gateware, drivers and runtimes.
     """
     from tilewright import targets
     from tilewright.files import replacing
@@ -117,7 +117,7 @@ def header(target: str, config: str | None, overrides: dict[str, str], output: P
 def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path, as_json: bool) -> None:
     """Write the machine as Verilog, with a board's files.
 
-    A line on stderr says if the design does not fit the board that the configuration names.
+    If the design does not fit the board of the configuration, a line on stderr reports this.
 
     \f
     Raises ConfigError if the target has no gateware.
@@ -157,7 +157,7 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
 def new_target(name: str, folder: Path, as_json: bool) -> None:
     """Write a tested target to start from.
 
-    It is a machine that does one multiply-accumulate per cycle, in the package tilewright_NAME.
+    The target is a machine with one multiply-accumulate per cycle, in the package tilewright_NAME.
     """
     from tilewright.template import new_target as write
 
@@ -179,7 +179,7 @@ def new_target(name: str, folder: Path, as_json: bool) -> None:
 def new_firmware(folder: Path, target: str, config: str | None, overrides: dict[str, str], as_json: bool) -> None:
     """Write firmware to start from: portable kernels that you change.
 
-    `run MODEL -t cfu --firmware DIR` builds it and runs a network with it. DIR must be new or empty.
+    `run MODEL -t cfu --firmware DIR` builds the firmware and runs a network with it. DIR must be new or empty.
     """
     from tilewright import targets
 
@@ -205,7 +205,7 @@ def config(
     Example: cc host.c $(tilewright config --vta --cflags --libs)
 
     \f
-    Raises InputError if the target has no library for hosts, or not one target is given.
+    Raises InputError unless exactly one target is given, and the target has a library for hosts.
     """
     from tilewright import targets
     from tilewright.targets.users import TakesHosts

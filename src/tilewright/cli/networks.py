@@ -44,7 +44,7 @@ class Compilation:
     until: tuple[str, ...] = shared(inputs.until)
 
     def planned(self) -> UserSchedule | None:
-        """Return the user's schedule, or None. Raises InputError if it does not fit, or is missing for a search."""
+        """Return the user's schedule, or None. Raises InputError if it is invalid, or if a search has no schedule."""
         if self.schedule is None and self.search:
             raise InputError("--search", "starts from a schedule", "add --schedule FILE.json")
         if self.schedule is None:
@@ -75,8 +75,8 @@ def run(
 ) -> int:
     """Run a model, compare with the reference, report each layer.
 
-    Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...). GDB controls the first launch on the
-    first sample.
+    Without -i, one sample of random codes is run. The file of -o has an array `outputs` (N, ...). --gdb connects GDB to
+    the first launch on the first sample.
     """
     target = compilation.target
     with options.with_firmware(target, firmware):
@@ -122,7 +122,7 @@ def compile_(
 ) -> None:
     """Compile a model into a program file.
 
-    `exec` runs it, `check` looks for hazards in it, `disasm` prints it.
+    `exec` runs the file, `check` looks for hazards, `disasm` prints the instructions.
     """
     from tilewright.program import file
 
@@ -133,7 +133,7 @@ def compile_(
         from tilewright.model.inputs import random
 
         dump(program, random(program.graph).values, raw)
-    file.save(program, output)  # last, so that nothing is written if the target refuses --raw
+    file.save(program, output)  # after `dump`: if the target has no --raw, neither file is written
     on_host = len(program.steps) - len(program.launches)
     said = f"{output}: {len(program.launches)} launches on {program.target}, {on_host} steps on the host"
     options.answer(as_json, {"file": str(output), **program.outline()}, said)
@@ -155,8 +155,8 @@ def explain(
 ) -> None:
     """Show which layer runs where and why, and each compile stage.
 
-    Cycles are those of the timing model that `run` uses. On cfu they depend on data; --timing uses a sample of zeros.
-    With --schedule, each layer's cycles stand beside those of the compiler's own search.
+    Cycles come from the timing model of `run`. On cfu, cycles depend on data, and --timing assumes a sample of zeros.
+    --schedule compares each layer's cycles with the plan that the compiler's own search finds.
     """
     from tilewright import schedules, targets
     from tilewright.files import replacing
@@ -256,8 +256,8 @@ def quantize(
 ) -> int:
     """Quantise a float .onnx or .tflite model to int8.
 
-    Writes a QDQ model and reports how far each tensor is from the float model's. See docs/quantize.md. The exit status
-    is 1 if the written file gives different outputs in `run` and in onnxruntime.
+    Writes a QDQ model, and reports the difference of each tensor from the float model. See docs/quantize.md. The exit
+    status is 1 if the written file gives different outputs in `run` and in onnxruntime.
     """
     from tilewright.quantize import Options, require
     from tilewright.quantize import quantize as quantised
@@ -297,12 +297,9 @@ def _show_comparison(comparison: ScheduleComparison) -> None:
 
 
 def _compiled(asked: Compilation, timing: str | None = None, firmware: str | None = None) -> Program:
-    """Compile a model. Print a line on stderr if the model should be quantised first.
-
-    A program with the user's firmware is not cached, because the sources of the firmware may change.
-    """
-    # At some stack depths, CPython 3.11 allocates and frees a chunk of the stack with each call. The modules below
-    # import NumPy at such a depth, which took up to 30 ms longer.
+    """Compile a model, and print a line on stderr if most of it computes real numbers on the host."""
+    # At some stack depths, CPython 3.11 allocates and frees a chunk of the stack with each call. At such a depth, the
+    # import of NumPy takes up to 30 ms longer, so NumPy is imported here and not by the modules below.
     import numpy as np  # noqa: F401
 
     from tilewright.api import compile as compile_model
@@ -317,7 +314,7 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
             asked.model,
             *target,
             asked.rounding,
-            cache=not (asked.no_cache or firmware),
+            cache=not (asked.no_cache or firmware),  # not with firmware, whose sources may change
             timing=timing,
             schedule=asked.planned(),
             search=asked.search,

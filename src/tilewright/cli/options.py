@@ -1,7 +1,7 @@
 """Command-line options that several commands share, as click decorators, and functions that print a command's output.
 
-A shell can complete the values of options. Unprintable characters are replaced, because names in files can contain
-escape sequences.
+A shell can complete the values of options. Unprintable characters in the output are replaced, because names in files
+can contain escape sequences.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def say_json(told: object) -> None:
 
 
 def refuse(options: Mapping[str, object], reason: str, remedy: str = "") -> None:
-    """Check that none of these options is given. Raises InputError for the first given option."""
+    """Raises InputError, naming the option, if one of these options {name: value} has a value."""
     for name, value in options.items():
         if value:
             raise InputError(name, reason, remedy)
 
 
 def able(kind: type[Any], target: str, where: str, lacks: str, remedy: str) -> Any:
-    """Return a target that has the protocol `kind`. Raises InputError with `where` and the text `lacks` otherwise."""
+    """Return a target by name. Raises InputError(where, lacks) if the target does not have the protocol `kind`."""
     from tilewright import targets
 
     machine = targets.get(target)
@@ -67,7 +67,7 @@ def able(kind: type[Any], target: str, where: str, lacks: str, remedy: str) -> A
 
 
 def processor(target: str, where: str, lacks: str) -> Processor:
-    """Return a target with a processor. Raises InputError with `where` and the text `lacks` for any other target."""
+    """Return a target by name. Raises InputError(where, lacks) if the target does not have a processor."""
     from tilewright.targets.users import Processor
 
     machine: Processor = able(Processor, target, where, lacks, "choose -t cfu")
@@ -75,12 +75,12 @@ def processor(target: str, where: str, lacks: str) -> Processor:
 
 
 def shared(decorator: Callable[[Any], Any]) -> Any:
-    """Declare a field of a `bundle`. Its value comes from an option that other commands share."""
+    """Declare a field of a `bundle` whose value comes from a click decorator, such as an option of several commands."""
     return field(metadata={"option": decorator})
 
 
 def taken(*names: str, **about: Any) -> Any:
-    """Declare a field of a `bundle`. Its value comes from a click option."""
+    """Declare a field of a `bundle` whose value comes from a click option with these names and settings."""
     return field(metadata={"option": names, "about": about})
 
 
@@ -117,7 +117,7 @@ def replaced(target: str, user_cfu: UserCfu) -> AbstractContextManager[None]:
 
 @contextmanager
 def debugged(target: str, port: int | None) -> Iterator[None]:
-    """Let programs in a `with` block wait for GDB at a port of this computer, if a port is given.
+    """Run a `with` block. If a port is given, programs in the block wait for GDB at this port of this computer.
 
     Raises InputError if the target has no processor to debug, or if the port cannot be opened.
     """
@@ -130,16 +130,16 @@ def debugged(target: str, port: int | None) -> Iterator[None]:
 
 
 def with_firmware(target: str, path: str | None) -> AbstractContextManager[None]:
-    """Return a context in which networks are compiled with the user's firmware, if a path is given.
+    """Return a context in which networks are compiled with the firmware at `path` (None: the built-in firmware).
 
-    Raises InputError if the target runs no firmware, or if the path has no firmware.
+    Raises InputError if the target runs no firmware, or if `path` is no firmware.
     """
     return nullcontext() if path is None else processor(target, "--firmware", "runs no firmware").with_firmware(path)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """Yield a callback (steps done, all steps or 0, text) that draws a bar on stderr, or None without a terminal."""
+    """Yield a callback(done, total, text) that draws a bar on stderr, or None without a terminal. 0: unknown total."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         yield None
         return
@@ -158,8 +158,8 @@ def new_file(
 ) -> Callable[[Command], Command]:
     """Return a click decorator that adds an option for an output file. The path is checked before a long run.
 
-    The option raises BadParameter if the folder is missing, or if the name has a suffix that is not in `suffixes`
-    [any]. A name without a suffix is allowed.
+    The option raises BadParameter if the folder is missing, or if the suffix of the name is not in `suffixes`. A name
+    without a suffix is allowed.
     """
 
     def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
@@ -194,8 +194,8 @@ def _all(*decorators: Callable[[Command], Command]) -> Callable[[Command], Comma
 def bundle(name: str, kind: type[Any], *first: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command, and passes them as the argument `name`.
 
-    The argument is an object of the dataclass `kind`. Its fields are declared by `taken` or `shared`, or get their
-    values from the decorators `first`.
+    The argument is an object of the dataclass `kind`. Each field is declared with `taken` or `shared`; a field without
+    such a declaration belongs to an option in `first`.
     """
     decorators = list(first)
     for declared in fields(kind):
@@ -223,10 +223,7 @@ def _targets(context: click.Context, parameter: click.Parameter, typed: str) -> 
 
 
 def _completed(offered: Callable[[Target], Iterable[str]]) -> Callable[..., list[str]]:
-    """Return a completion that depends on the target earlier on the command line.
-
-    Without a target, the completion offers nothing. No error is raised, because the user is still typing.
-    """
+    """Return a completion function whose words depend on the option --target in the same command line."""
 
     def complete(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
         from tilewright import targets
@@ -234,7 +231,7 @@ def _completed(offered: Callable[[Target], Iterable[str]]) -> Callable[..., list
         try:
             return [word for word in offered(targets.get(context.params["target"])) if word.startswith(typed)]
         except (KeyError, TypeError, AttributeError, TilewrightError):
-            return []
+            return []  # the user is still typing, and --target may be missing or incomplete
 
     return complete
 
@@ -245,7 +242,7 @@ def _keys(target: Target) -> Iterable[str]:
 
 
 def of_target(text: str, **given: Any) -> Callable[[Command], Command]:
-    """Return the option `--target` with its help; a shell can complete its value."""
+    """Return the option `--target`, whose value a shell can complete."""
     return click.option("-t", "--target", metavar="TARGET", help=text, shell_complete=_targets, **given)
 
 

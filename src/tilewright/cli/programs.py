@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Machine:
-    """A target, if the command line names one, and the configuration of its machine."""
+    """The target (None: not given on the command line) and the configuration of its machine."""
 
     target: str | None
     config: str | None = shared(options.config)
     overrides: dict[str, str] = shared(options.overrides)
 
     def of(self, kind: type[Any], file: str, such_as: str, lacks: str, remedy: str) -> tuple[Any, Config]:
-        """Return the target, which must have a protocol, and the configuration.
+        """Return the target and the configuration.
 
-        Raises InputError with the text `lacks` if the target does not have the protocol, and with the text `file` if no
-        target is given.
+        Raises InputError with the text `file` if no target is given, and with the text `lacks` if the target does not
+        have the protocol `kind`.
         """
         if self.target is None:
             raise InputError("--target", f"is missing: {file}", f"give one, such as -t {such_as}")
@@ -42,7 +42,7 @@ class Machine:
         return machine, machine.config(self.config, self.overrides)
 
     def folder(self, path: str) -> Loaded:
-        """Return a program that another compiler wrote as a folder."""
+        """Load a program of another compiler from a folder."""
         from tilewright.targets.users import Folders
 
         lacks = "reads no folders of programs", "give a program file (.twp)"
@@ -52,7 +52,7 @@ class Machine:
 
 
 def on_machine(text: str) -> Callable[[Any], Any]:
-    """Return a decorator that adds the options of a target and its machine, as the argument `machine`."""
+    """Return a decorator that adds the argument `machine`: the options of a target and of its configuration."""
     return options.bundle("machine", Machine, options.of_target(text))
 
 
@@ -78,10 +78,10 @@ def exec_(
 ) -> int:
     """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor.
 
-    With a program, --set changes keys of its machine that only change time; for any other key, compile it again. -c
-    gives the machine's file, for code that the file names (ALU operations of your own, in `vta`). FOLDER holds a
-    program that another compiler wrote, for `vta` that of onera/standalone-vta. FILE.c is a host in C, which is
-    compiled and run: for `gemmini`, a program with the commands of gemmini.h.
+    For FILE.twp, --set changes keys of the machine that only affect time; another key needs a new compilation. -c names
+    the file of the machine, if the file names code, such as your own ALU operations in `vta`. FOLDER is a program of
+    another compiler (for `vta`: onera/standalone-vta). FILE.c is a host in C, which is compiled and run (for `gemmini`:
+    a program with the commands of gemmini.h).
 
     \f
     Raises InputError if an option does not fit the kind of file, or if the target cannot run it.
@@ -165,7 +165,7 @@ def _report(done: Execution, simulation: Simulation, path: str) -> int:
 def check(path: str, as_json: bool) -> int:
     """Look for races, deadlocks and other hazards.
 
-    It also looks for behaviour in which the target's implementations differ. The status is 1 if there is a finding.
+    Behaviour that differs between implementations of the target is a finding, too. With a finding, the status is 1.
     """
     from tilewright import targets
     from tilewright.report.render import show_findings
@@ -249,7 +249,7 @@ def cosim(
 ) -> int:
     """Run a program on the compiled gateware and compare cycles and the data of every STORE with the simulator.
 
-    Status 1 if there is a difference; the first one is named by instruction, cycle and signal.
+    The status is 1 if they differ; the output names the instruction, cycle and signal of the first difference.
 
     \f
     Raises InputError if --whole comes without --wave.
@@ -290,7 +290,7 @@ def _not_shown(compared: list[CosimCase], wave: Path | None, whole: bool) -> Ite
 
 
 def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:
-    """Return the cases of a comparison. Print each case when it is finished, or all cases after a progress bar."""
+    """Print and return the cases of a comparison: one by one, or all of them after a progress bar."""
     compared: list[CosimCase] = []
     names = [*(launch.name for launch in program.launches), ""]
     with options.progress_bar() as bar:
@@ -316,7 +316,7 @@ def _tell(case: CosimCase) -> None:
 
 
 def is_elf(path: str) -> bool:
-    """Return whether a file is an ELF file, judged by the first bytes and not by the name."""
+    """Return whether the first bytes of a file are those of an ELF file."""
     from tilewright.files import regular
 
     with regular(path, ProgramError).open("rb") as file:
@@ -324,10 +324,10 @@ def is_elf(path: str) -> bool:
 
 
 def load(path: str, config: str | None = None) -> Program:
-    """Load a program, with the code that the machine file `config` names.
+    """Load a program. `config` is a machine file that names code, such as the user's own operations.
 
     Raises ProgramError, naming the file, if the program is malformed, if its machine does not exist, or if `config` is
-    another machine. Raises InputError if machine files of its target cannot name code.
+    another machine. Raises InputError if a machine file of this target cannot name code.
     """
     from tilewright import targets
     from tilewright.graph.rounding import rounding_mode

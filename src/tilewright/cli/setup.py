@@ -18,7 +18,7 @@ from tilewright.errors import InputError
 def doctor(as_json: bool) -> None:
     """Show what Tilewright finds here: packages of each extra, compilers, tools, processor, caches.
 
-    Missing parts come with the command that installs them. Nothing is changed.
+    For each missing part, the command that installs it is shown. Nothing is changed.
     """
     from tilewright import doctor as finding
 
@@ -104,6 +104,6 @@ def completion(shell: str) -> None:
         raise InputError("completion", f"click has no completion for {shell}")
     root = click.get_current_context().find_root().command
     script = kind(root, {}, "tilewright", COMPLETE)
-    # `source` of click's bash class starts bash to check the version. The template alone needs no shell.
+    # click's method `source` starts bash to check its version, so the script is made from the template instead.
     text = script.source_template % script.source_vars()
-    say(text.replace("complete -o nosort", "complete -o nosort -o default"))  # bash: otherwise paths
+    say(text.replace("complete -o nosort", "complete -o nosort -o default"))  # bash completes paths if no word matches

@@ -1,4 +1,4 @@
-"""Where a program first differs from the reference: the layer, the element, its bytes in DRAM."""
+"""Find the first difference between a program and the reference: the layer, the element, and its bytes in DRAM."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tilewright.sim.walk import Elements, PlacedTensor, State, Walk
 class Difference:
     """The first tensor that differs from the reference, in the order of the network.
 
-    `index` is the tensor's first wrong element, whose value is `got` instead of `expected`: a sum if `is_sum`, else a
-    code. `count` of `size` elements are wrong.
+    `index` is the first wrong element of the tensor. Its value is `got` instead of `expected`. If `is_sum`, the values
+    are sums, otherwise codes. Of the `size` elements of the tensor, `count` are wrong.
     """
 
     launch: str
@@ -34,7 +34,7 @@ class Difference:
     expected: int
     count: int
     size: int
-    position: int  # where the tensor was compared, in the order of execution
+    position: int  # the position in the order of execution at which the tensor was compared
     is_sum: bool
     placed: PlacedTensor
     #: bool [*shape, planes]: the lowest wrong byte of each wrong element. Higher bytes may be wrong because of a carry.
@@ -50,8 +50,8 @@ class Difference:
     def groups(self, walk: Walk) -> tuple[list[Sequence[Elements]], list[Sequence[Elements]]]:
         """Return two lists of groups of elements: groups with a wrong byte, and groups with correct bytes only.
 
-        A group is one granule: the bytes of a tile are computed together. If there are many groups, only some are
-        returned.
+        A group is one granule of DRAM, whose bytes one instruction computes together. The number of returned groups is
+        limited.
         """
         granule = self.placed.byte // walk.granule * walk.granule
         in_memory = self.placed.byte >= 0
@@ -65,7 +65,7 @@ class Difference:
 
 
 def golden(program: Program, graph: Graph, samples: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the reference's value of every tensor that a node computes, and the samples, (1, *shape) each."""
+    """Return the reference values of all tensors of a network, including `samples`, each (1, *shape)."""
     values = dict(samples)
     for node in graph.nodes:
         values.update(reference.run_node(graph, node.name, values, program.rounding))
@@ -81,8 +81,8 @@ def differences(
 ) -> Iterator[Difference]:
     """Yield a Difference for each tensor of a launch that differs from the reference, in the order of its layers.
 
-    Tensors of real numbers are not compared, because they are not exact. when(placed) is the position at which a tensor
-    is compared, and state_at(position) is the state at this position.
+    Tensors of real numbers are not compared, because they are not exact. A tensor is compared at the position
+    `when(placed)`, in the state that `state_at` returns for this position.
     """
     for name in walk.tensors:
         placed = walk.placed(name)
@@ -103,7 +103,7 @@ def differences(
 
 
 def segments(walk: Walk, position: int, state: State, expected: Mapping[str, Array]) -> Difference | None:
-    """Return the difference of the first DRAM segment with wrong first bytes; None: all segments are correct."""
+    """Return the first DRAM segment whose first bytes are not the expected bytes, or None if all are correct."""
     for part in walk.segments:
         if part.name in expected:
             wanted_bytes = expected[part.name][: part.size]
@@ -125,9 +125,9 @@ def _compared(
     expected: Array,
     marks: tuple[Array, Array] | None = None,
 ) -> Difference | None:
-    """Return the difference between a tensor's values and the expected values; None if they are equal.
+    """Compare a tensor's values with the expected values. Return None if they are equal.
 
-    `marks` has the tensor's `wrong` and `correct` bytes; None: all bytes of a wrong element are wrong.
+    `marks` has the `wrong` and `correct` bytes of the tensor. Without `marks`, all bytes of a wrong element are wrong.
     """
     differ = got != expected
     if not differ.any():
@@ -152,10 +152,7 @@ def _compared(
 
 
 class _Sums(NamedTuple):
-    """The sums of a layer in DRAM (`got`) and in the reference (`expected`), int64 of the tensor's shape.
-
-    `wrong` and `correct`, bool [*shape, bytes], are as in `Difference`.
-    """
+    """The sums of a layer in DRAM (`got`) and in the reference (`expected`), int64 [*shape]. See also Difference."""
 
     got: Array
     expected: Array
@@ -164,10 +161,7 @@ class _Sums(NamedTuple):
 
 
 def _sums(walk: Walk, state: State, graph: Graph, placed: PlacedTensor, expected: Mapping[str, Array]) -> _Sums | None:
-    """Return a layer's sums of products; None if the machine holds codes, or sums of another kind.
-
-    The machine ignores zero points, so the resulting offsets are added to the reference's sums.
-    """
+    """Return the sums of products of a layer, or None if DRAM contains codes or other sums."""
     node = graph.node(placed.node)
     sums = None if placed.is_code else walk.sums(state, placed.name)
     if sums is None or not isinstance(node.op, Linear) or isinstance(node.op, MatMul):
@@ -175,10 +169,13 @@ def _sums(walk: Walk, state: State, graph: Graph, placed: PlacedTensor, expected
     site = graph.site(node)
     x, w = (reference.value_of(graph, expected, name) for name in node.inputs[:2])
     assert x is not None and w is not None
+    # The machine does not subtract zero points before it multiplies. `offset` is the resulting difference of the sums.
     got, offset = sums
     expected_sums = node.op.accumulate(site, x, w[0]).reshape(got.shape).astype(np.int64) + offset
     shifts = 8 * np.arange(placed.byte.shape[-1])
-    expected_sums = np.where(placed.byte[..., 0] >= 0, expected_sums, got)  # channels that the machine does not compute
+    # Channels without an address are not computed by the machine, so they cannot differ.
+    expected_sums = np.where(placed.byte[..., 0] >= 0, expected_sums, got)
     differ = (got[..., None] >> shifts & 0xFF) != (expected_sums[..., None] >> shifts & 0xFF)
+    # Only the lowest wrong byte is certain: a carry from it may have changed the higher bytes.
     lowest = differ & (np.cumsum(differ, axis=-1) == 1)
     return _Sums(got, expected_sums, lowest, ~differ & (np.cumsum(differ, axis=-1) == 0))

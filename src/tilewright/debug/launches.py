@@ -1,4 +1,4 @@
-"""The launches of a program in a session: the values before each launch, and the states of the launch."""
+"""The launches of a session: the values before each launch, and the states of the machine during the launch."""
 
 from __future__ import annotations
 
@@ -25,20 +25,17 @@ from tilewright.targets.users import Processor
 
 #: The orders of execution that a session offers.
 ORDERS = ("stream", "time")
-#: The initial number of instructions between checkpoints. When the checkpoints need more than BUDGET bytes, every
-#: second checkpoint is dropped, and the distance doubles.
+#: The initial number of instructions between checkpoints. It doubles whenever checkpoints need more than BUDGET bytes.
 CHECKPOINT_DISTANCE = 32
 BUDGET = 1 << 28
 
 
 class History:
-    """The states of one launch at any position; instructions run in the order `sequence`, int64 [n].
+    """The state of a launch at any position, if its instructions run in the order `sequence`, int64 [n].
 
-    Position p is the moment before the p-th instruction of the order of execution. Checkpoints are copies of on-chip
-    memories; unchanged bytes of DRAM are shared between checkpoints.
-
-    A machine cannot run backwards. To go back, the last checkpoint before the wanted position is copied, and runs
-    forward.
+    Position p is the moment before the p-th instruction of `sequence`. A machine cannot run backwards: to go back, the
+    history copies the last checkpoint before the wanted position and executes from there. A checkpoint is a copy of the
+    on-chip memories; checkpoints share unchanged bytes of DRAM.
     """
 
     def __init__(self, walk: Walk, sequence: Array) -> None:
@@ -53,7 +50,7 @@ class History:
         """Move to `position` (0..n), and return the state at this position."""
         positions = sorted(self._checkpoints)
         nearest = positions[bisect_right(positions, position) - 1]
-        # Start from the present state if it is not past the position, and if no checkpoint is nearer to the position.
+        # Continue from the present state, unless it is after the position, or a checkpoint is nearer to the position.
         if position < self.position or nearest > self.position:
             self.state = self._checkpoints[nearest].copy()
             self.position = nearest
@@ -69,7 +66,7 @@ class History:
         self._checkpoints[self.position] = checkpoint = self.state.copy()
         self._bytes[self.position] = checkpoint.nbytes
         while len(self._checkpoints) > 2 and sum(self._bytes.values()) > BUDGET:
-            # Every second checkpoint is dropped, so that the others are evenly spread over the whole launch.
+            # Keep every second checkpoint, so that checkpoints stay evenly spread over the launch.
             self._distance *= 2
             self._checkpoints = {at: state for at, state in self._checkpoints.items() if at % self._distance == 0}
             self._bytes = {at: self._bytes[at] for at in self._checkpoints}
@@ -77,9 +74,9 @@ class History:
 
 @dataclass(frozen=True, eq=False)
 class OpenLaunch:
-    """A launch that is open in a session: its walk, its states, and the last position that it can reach.
+    """A launch that is open in a session, and the last position that it can reach.
 
-    `position_of` int64 [n] is the position of each instruction in the order of execution (-1: it never runs).
+    `position_of` int64 [n] is the position of each instruction in the order of execution (-1: never executed).
     """
 
     index: int
@@ -102,7 +99,7 @@ class OpenLaunch:
 class Launches(ABC):
     """The launches of a session, which are opened on demand.
 
-    `graph` is the network (None: the program has no network); `computed` has the tensors of the network that the
+    `graph` is the network, or None for a program without a network. `computed` has the names of the tensors that
     launches compute.
     """
 
@@ -118,7 +115,7 @@ class Launches(ABC):
         self._order = order
 
     def number(self, name: str) -> int:
-        """Return the index of the launch with a number or a name. Raises InputError for an unknown launch."""
+        """Return the index of a launch, given by its number or name. Raises InputError for an unknown launch."""
         names = self.names
         if name in names:
             return names.index(name)
@@ -141,7 +138,7 @@ class Launches(ABC):
         """
         walk = self.walk(index)
         sequence = walk.order.sequence
-        # Both orders are legal, so they give the same values if there is no race.
+        # Both orders respect all tokens, so they give the same values unless the program has a race.
         if self._order == "time":
             if walk.trace is None:
                 raise MachineError(f"launch '{walk.name}'", "has no times: it cannot run to its end", "order stream")
@@ -158,7 +155,7 @@ class Launches(ABC):
 
 
 class SingleLaunch(Launches):
-    """A launch that is not part of a program, such as a single kernel. It has no network."""
+    """A launch that is not part of a program and has no network, such as a single kernel."""
 
     def __init__(self, walk: Walk, title: str, order: str) -> None:
         super().__init__((walk.name,), title, order)
@@ -172,7 +169,7 @@ class ProgramLaunches(Launches):
     """The launches of a program, opened on demand with one sample; `values` are the network's inputs, (1, *shape)."""
 
     def __init__(self, program: Program, values: Mapping[str, Array], order: str, timing: str | None) -> None:
-        """Prepare a program. Raises InputError if its target has no debugger, or for an unknown order."""
+        """Prepare a program. Raises InputError if the target has no debugger, or if the order is unknown."""
         self.program = program
         self._timing = timing
         machine = targets.get(program.target)
@@ -192,12 +189,11 @@ class ProgramLaunches(Launches):
         graph = program.graph
         nodes = [node for launch in program.launches for node in launch.nodes]
         self.computed = frozenset(name for node in nodes for name in graph.node(node).outputs) if graph else frozenset()
-        self._progress: list[tuple[int, dict[str, Array]]] = [
-            (0, dict(values))
-        ]  # for each launch: the next step to run, and the values before this step
+        #: For each launch that was reached so far: the next step to run, and the values before this step.
+        self._progress: list[tuple[int, dict[str, Array]]] = [(0, dict(values))]
 
     def of_layer(self, name: str) -> int:
-        """Return the index of the launch that computes a layer. Raises InputError if no launch does."""
+        """Return the index of the launch that computes a layer. Raises InputError if the host computes it."""
         for index, launch in enumerate(self.program.launches):
             if name in (launch.nodes or (launch.name,)):
                 return index
@@ -221,8 +217,7 @@ class ProgramLaunches(Launches):
         return golden(self.program, self.program.graph, self._progress[0][1])
 
     def _values(self, index: int) -> dict[str, Array]:
-        # `_progress[i]` is the starting point for launch i: the number of a step, and the values before this step.
-        # Steps of the host before the launch are run when their results are needed.
+        # Run the earlier launches, and the host steps between them, that have not run yet.
         while len(self._progress) <= index:
             at, values = self._progress[-1]
             at, values = self._host(at, values)
@@ -237,7 +232,7 @@ class ProgramLaunches(Launches):
         return values
 
     def _host(self, at: int, values: dict[str, Array]) -> tuple[int, dict[str, Array]]:
-        """Run the steps of the host from step `at` on. Return the number of the next launch's step, and the values."""
+        """Run the host steps from step `at` up to the next launch. Return the step of the launch, and the values."""
         graph = self.program.graph
         steps = self.program.steps
         values = dict(values)

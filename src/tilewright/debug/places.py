@@ -1,9 +1,9 @@
-"""Places that a user names: tiles of a memory, bytes of DRAM, elements of a tensor, operands of an instruction.
+"""Places in the text of users: tiles of a memory, bytes of DRAM, elements of a tensor, operands of an instruction.
 
     acc[37]   acc[0:4, 0, 5]   dram[0x1000:0x1040]   dram.wgt0[16]   t2[3,4,:]   'conv1'[0]   57.y[0,3]
 
 `dram.NAME` is a segment, whose bytes are numbered from its start. `tN` is tensor number N of the list `tensors`. `57.y`
-is the operand y of instruction #57: the current content of its memory.
+is the operand y of instruction #57, with the current content of the memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.errors import InputError
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, SPACE, STRIDE, StepTable, end_of, live
 from tilewright.sim.walk import Elements, Index, Operand, Range, State, Walk, numbers
 
-#: A place: a name, an operand of an instruction, or a tensor in quotes, and optionally an index in brackets.
+#: A place is a name, an operand of an instruction or a quoted tensor. An index in brackets may follow.
 FORM = re.compile(
     r"""\s*(?P<name>dram\.[^\[\]\s]+|#?(?P<step>\d{1,12})\.(?P<operand>\w+)|[A-Za-z_]\w*|'[^']+'|"[^"]+")"""
     r"""\s*(\[(?P<index>[^\[\]]*)\])?\s*"""
@@ -32,7 +32,7 @@ MOST = 1 << 24
 class Place:
     """A part of a memory, of DRAM, of a tensor or of an operand.
 
-    If `name` is "dram", the place is in DRAM, and `base` is added to the index.
+    If `name` is "dram", the index is relative to the address `base`.
     """
 
     text: str
@@ -40,12 +40,12 @@ class Place:
     index: Index
     is_tensor: bool = False
     base: int = 0
-    size: int = 0  # in DRAM: the number of bytes from `base` on
+    size: int = 0  # in DRAM: the number of bytes that follow `base`
     operand: Operand | None = None
 
 
 def place(walk: Walk, text: str) -> Place:
-    """Read a place of a launch from text. Raises InputError, with the possible places, if there is no such place."""
+    """Parse a place. Raises InputError if the launch has no such place; the message lists the possible places."""
     match = FORM.fullmatch(text)
     if not match:
         raise InputError(
@@ -63,7 +63,7 @@ def place(walk: Walk, text: str) -> Place:
     if name in walk.memories:
         chip = walk.memories[name]
         return _checked(Place(text, name, index), (chip.depth, *chip.shape))
-    # Look up a tensor by its number or name, after the memories: a memory may have the same name as a tensor.
+    # A tensor may have the same name as a memory, so tensors are looked up after the memories.
     number = re.fullmatch(r"t(\d{1,6})", name)
     if number and int(number[1]) < len(walk.tensors):
         name = walk.tensors[int(number[1])]
@@ -117,7 +117,7 @@ def _segment(walk: Walk, text: str, name: str, index: Index) -> Range:
 
 
 def _checked(place: Place, shape: tuple[int, ...]) -> Place:
-    """Check a place's index. Raises InputError if it is outside `shape`."""
+    """Return `place`. Raises InputError if its index is outside of `shape`."""
     if len(place.index) > len(shape):
         raise InputError(f"place '{place.text}'", f"has {len(place.index)} indices; there are {len(shape)} axes")
     for axis, (index, size) in enumerate(zip(place.index, shape, strict=False)):
@@ -129,7 +129,7 @@ def _checked(place: Place, shape: tuple[int, ...]) -> Place:
 
 
 def values(walk: Walk, state: State, place: Place) -> Array:
-    """Return the values at a place: an array without the axes whose index is one number."""
+    """Return the values at a place as an array. An axis whose index is a single number is dropped."""
     if place.operand is not None:
         return numbers(state, place.operand.byte, place.operand.dtype)[place.index]
     if place.is_tensor:
@@ -142,7 +142,7 @@ def values(walk: Walk, state: State, place: Place) -> Array:
 
 
 def addresses(walk: Walk, place: Place) -> Array:
-    """Return the addresses of a place's bytes, int64 [n], ascending. The place must have addresses."""
+    """Return the DRAM addresses of the bytes of a place, int64 [n], in ascending order."""
     if place.name == "dram" and not place.is_tensor:
         return np.arange(*_bytes(place))
     byte = place.operand.byte if place.operand is not None else walk.placed(place.name).byte
@@ -151,9 +151,9 @@ def addresses(walk: Walk, place: Place) -> Array:
 
 
 def elements(walk: Walk, place: Place) -> list[Elements]:
-    """Return the elements of the step table for a place, by space: tiles, or granules of DRAM.
+    """Return the elements of a place as footprints count them: tiles, or granules of DRAM, by space.
 
-    Raises InputError if the machine does not hold any element of the place.
+    Raises InputError if no element of the place is in a memory of the machine.
     """
     if place.is_tensor or place.operand is not None or place.name == "dram":
         by_space = list(walk.at(addresses(walk, place)))
@@ -173,7 +173,7 @@ def _bytes(place: Place) -> tuple[int, int]:
 
 
 def touching(table: StepTable, places: Sequence[Elements], mode: int) -> Array:
-    """Return whether each instruction touches any of the elements `places`, bool [n]; `mode` is READ, WRITE or both."""
+    """Return a bool [n] mask of the instructions that access an element of `places`. `mode` is READ, WRITE or both."""
     touches = np.zeros(len(table), np.bool_)
     for space, elements in places:
         touches |= _touching(table, space, elements, mode)
@@ -181,8 +181,8 @@ def touching(table: StepTable, places: Sequence[Elements], mode: int) -> Array:
 
 
 def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array:
-    # Three filters follow, from cheap to exact: the span of a row, the elements of a row, and the exact rows, which are
-    # computed only for footprints that are still undecided.
+    # Three filters follow, from fast to exact. The first compares spans of rows, the second compares elements of rows.
+    # A row marked PARTLY is only a bound: the third filter computes the exact rows of undecided footprints.
     prints = table.footprints
     rows = table.footprints.rows
     near = prints.live & (rows[:, SPACE] == space) & (rows[:, MODE] & mode > 0)
@@ -206,7 +206,7 @@ def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array
 def _any(rows: Array, elements: Array) -> Array:
     solid = (rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH])  # no gaps between the repetitions
     high = end_of(rows)
-    # `elements` are sorted: the first element at or after a row's base decides whether the row's span contains any.
+    # `elements` are sorted, so it is enough to test the first element at or after the base of each row.
     first = np.searchsorted(elements, rows[:, BASE])
     inside = (first < len(elements)) & (elements[np.minimum(first, len(elements) - 1)] < high)
     touches: Array = solid & inside

@@ -1,4 +1,4 @@
-"""The conversation with a session: commands from a script, from a pipe, or typed at a prompt."""
+"""Run the commands of a session from a script, from a pipe, or from a prompt."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Say = Callable[[str], None]
 def script(session: Session, lines: Iterable[str], name: str, say: Say, as_json: bool, echo: bool) -> None:
     """Run commands, one per line; `#` at the start of a word begins a comment.
 
-    `echo` repeats each command before its answer. Raises the error of the first command that fails, with `name` and
-    the number of its line.
+    `echo` repeats each command before its answer. Stops at the first command that fails, and raises its error with
+    `name` and the line number added.
     """
     for number, line in enumerate(lines, 1):
         command = line.strip()
@@ -67,8 +67,7 @@ def converse(session: Session, say: Say) -> None:
 
 
 def view(session: Session) -> View:
-    """Return the view of a session with panes. Raises ConfigError if Textual is not installed."""
-    # The view is the only file that imports Textual, an optional package.
+    """Return a terminal view of a session. Raises ConfigError if Textual is not installed."""
     try:
         from tilewright.debug.view import View
     except ImportError:
@@ -104,7 +103,7 @@ def _typed(session: Session) -> Iterator[str]:
 
 
 def completer(session: Session) -> Completer:
-    """Return a completer of commands and, for the open launch, of the words that may follow a command."""
+    """Return a completer for commands and their arguments. The possible arguments depend on the open launch."""
     from prompt_toolkit.completion import DynamicCompleter, NestedCompleter
 
     def of_this_launch() -> Completer:

@@ -1,4 +1,4 @@
-"""The answers of a session, as records. `printed` returns a record as lines of text for the command line."""
+"""The classes of a session's answers. Their method `printed` returns the text of an answer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TOUCHES = 8
 
 @dataclass(frozen=True)
 class At:
-    """A moment: before instruction `step` (None: at the end), which is `position` in an execution of `of` instructions.
+    """A moment of a launch: before instruction `step`, or at the end (None).
 
-    `cycle` is the start of the instruction (None: there are no times). `stuck` is the reason why a launch cannot
-    continue.
+    `position` counts the instructions that have run, of `of` instructions. `cycle` is the cycle in which the next
+    instruction starts (None: there are no times). `stuck` is the reason why the launch cannot continue.
     """
 
     launch: str
@@ -30,7 +30,7 @@ class At:
     cycle: int | None
     text: str
     stuck: str = ""
-    because: str = ""  # the break or watch point that stopped here
+    because: str = ""  # the break or watch point that stopped execution here
 
     def printed(self) -> str:
         lines = [self.because] if self.because else []
@@ -44,7 +44,7 @@ class At:
 
 @dataclass(frozen=True)
 class Access:
-    """An instruction that reads or writes a place; `position` is its position in the order of execution."""
+    """An instruction that reads or writes a place. `position` is its index in the order of execution."""
 
     step: int
     position: int
@@ -73,7 +73,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait of `cycles` cycles before an instruction, from `since` on, due to `cause`; `step` (or None) ends it."""
+    """A wait before the instruction `waiter`. It begins in cycle `since` and lasts `cycles` cycles.
+
+    `cause` is the text of its cause. Instruction `step` ends the wait, if an instruction does.
+    """
 
     waiter: int
     since: int | None
@@ -84,7 +87,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit at a moment: the instruction that the unit executes or waits to start."""
+    """A unit at a moment: the instruction that it executes (`doing`), or its next instruction (`following`)."""
 
     name: str
     doing: int | None
@@ -117,7 +120,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Touch:
-    """A row of an instruction's footprint: `text` names elements; `mode` is read, write or both."""
+    """A range of elements that an instruction accesses. `mode` is "reads", "writes" or "reads and writes"."""
 
     mode: str
     text: str
@@ -126,7 +129,7 @@ class Touch:
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction with its footprint; `lines` are its micro-ops as text. Times are in cycles, None without times."""
+    """An instruction with its footprint. `lines` has its micro-ops as text. Times are in cycles, or None if unknown."""
 
     step: int
     text: str
@@ -147,7 +150,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Stop:
-    """A break or watch point: its number, and the text of the instruction, place or condition that stops execution."""
+    """A break or watch point: its number, and a text that describes the instruction, place or condition."""
 
     number: int
     text: str
@@ -158,7 +161,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Depends:
-    """The origins of a place's values: instructions in stream order, and elements from before the launch."""
+    """The origins of a place's values: instructions in stream order, and elements that no instruction computed."""
 
     steps: tuple[int, ...]
     inputs: tuple[tuple[str, int, int, int], ...]  # segment or memory, low, high, number of elements

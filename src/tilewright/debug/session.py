@@ -30,7 +30,7 @@ from tilewright.sim.walk import Elements, PlacedTensor, Walk
 
 #: The largest number of writes that `changes` returns.
 CHANGES = 64
-#: The largest size, in tiles or bytes of DRAM, of the place that `written` names.
+#: The size limit of the place in `written`: tiles on chip, or bytes of DRAM.
 TILES = 16
 BYTES = 256
 
@@ -38,8 +38,8 @@ BYTES = 256
 class Session:
     """A program, one sample, and a moment of the program's execution.
 
-    A moment is the time before an instruction of a launch. Instructions are numbered as in `disasm`. They run in stream
-    order or, if `order` is "time", in the order of their start cycles.
+    A moment is the time before an instruction of a launch. Instructions are numbered as in `disasm`. If `order` is
+    "stream", they run in this order; if it is "time", they run in the order of their start cycles.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Session:
         timing: str | None = None,
         expected: Mapping[str, Array] | None = None,
     ) -> None:
-        """Open a program before its first instruction, with the first of the samples `inputs`.
+        """Open a program before its first instruction, with the first sample of `inputs`.
 
-        `expected` is for a program without a network: the expected first bytes of DRAM segments at the end. Raises
-        InputError if the inputs do not fit the network, or if the target has no debugger.
+        For a program without a network, `expected` has the expected first bytes of DRAM segments after the last launch.
+        Raises InputError if the inputs do not fit the network, or if the target has no debugger.
         """
         samples: dict[str, Array] = {}
         if program.graph is not None:
@@ -126,15 +126,15 @@ class Session:
 
     @property
     def real_numbers(self) -> bool:
-        """Whether the machine computes any tensor of real numbers, which `differs` does not compare."""
+        """Whether the machine computes tensors of real numbers. `differs` does not compare such tensors."""
         tensors = self.graph.tensors.values() if self.graph else ()
         return any(tensor.dtype == "float32" and tensor.name in self._launches.computed for tensor in tensors)
 
     @property
     def written(self) -> str:
-        """The place that the previous instruction wrote, or a part of this place; "" if it wrote nothing."""
+        """The place (or its first part) that the previous instruction wrote; "" if the instruction wrote nothing."""
         history = self._current.history
-        # Prefer an operand as the place; if there is no operand, use the first written range of the footprint.
+        # Prefer the name of a written operand; without one, use the first written range of the footprint.
         walk = self.walk
         if not history.position:
             return ""
@@ -190,7 +190,7 @@ class Session:
         return self._move(self._current.last)
 
     def cycle(self, cycle: int) -> At:
-        """Go to the first instruction, in the order of execution, whose start is in `cycle` or later.
+        """Go to the first instruction in the order of execution that starts in `cycle` or later.
 
         Raises MachineError if the launch has no times.
         """
@@ -206,19 +206,19 @@ class Session:
         launch = self._launches.of_layer(name)
         if launch != self._current.index:
             self.launch(str(launch))
-        # The first instruction in the order of execution, in which the layers of a launch may overlap.
+        # Layers of a launch may overlap in time, so search in the order of execution, not in stream order.
         in_layer = self.walk.layer[self._current.history.sequence] == self.walk.layers.index(name)
         if not in_layer.any():
             raise InputError(f"layer '{name}'", "has no instructions: it is computed with another layer, or is a view")
         return self._move(int(np.argmax(in_layer)))
 
     def launch(self, name: str) -> At:
-        """Go to the start of the launch with a name or number. Raises InputError for an unknown launch."""
+        """Go to the start of a launch, given by its name or number. Raises InputError for an unknown launch."""
         self._current = self._launches.open(self._launches.number(name))
         return self.where()
 
     def token(self, queue: str, number: int = 0) -> At:
-        """Go to the instruction that pops token `number` (from 0) of a queue. Raises InputError if none does."""
+        """Go to the instruction that pops a token (0, 1, ...) of a queue. Raises InputError for an unknown token."""
         names = [item.name for item in self.walk.table.queues]
         if queue not in names:
             raise InputError(f"queue '{queue}'", "there is none", f"there are {', '.join(names)}")
@@ -251,7 +251,7 @@ class Session:
         return self._move(at, "" if number is None else f"{number}: {self._points[number].text}")
 
     def _checked_step(self, step: int) -> int:
-        """Return `step`. Raises InputError if the launch has no instruction of that number."""
+        """Return `step`. Raises InputError if the launch has no such instruction."""
         count = len(self.walk.table)
         if not 0 <= step < count:
             raise InputError(f"instruction #{step}", f"launch '{self.walk.name}' has the instructions 0..{count - 1}")
@@ -260,19 +260,19 @@ class Session:
     # Break and watch points
 
     def break_at(self, where: int | str) -> Stop:
-        """Stop before an instruction with a number, or before each instruction for which a condition is true."""
+        """Add a break point before instruction number `where`, or before each instruction that fulfils a condition."""
         if isinstance(where, int):
             return self._add(Point(f"break at #{self._checked_step(where)}", self.walk.name, where))
         return self._add(Point(f"break when {where}", condition=Condition(where)))
 
     def watch(self, where: str, condition: str = "") -> Stop:
-        """Stop after each instruction that writes a place and after which a condition is true."""
+        """Add a watch point after each write of a place, optionally only if a condition is true after the write."""
         place(self.walk, where)
         text = f"watch {where}" + (f" if {condition}" if condition else "")
         return self._add(Point(text, watched=where, condition=Condition(condition) if condition else None))
 
     def delete(self, number: int) -> None:
-        """Remove a break or watch point. Raises InputError if there is none with this number."""
+        """Remove a break or watch point. Raises InputError if the number does not exist."""
         if self._points.pop(number, None) is None:
             raise InputError(f"break point {number}", "there is none", "see `breaks`")
 
@@ -316,11 +316,14 @@ class Session:
         return [self._access(step) for step in range(max(first, 0), last)]
 
     def units(self) -> list[Unit]:
-        """Return the work of each unit in the cycle in which the next instruction starts, or at this moment."""
+        """Return the work of each unit at this moment: in the cycle in which the next instruction starts.
+
+        If the launch has no times, finished instructions decide which instruction a unit executes.
+        """
         return when.units(self.walk, self._done, self.where().cycle)
 
     def queues(self) -> list[Queue]:
-        """Return the tokens in each queue, at the same time as `units`."""
+        """Return the tokens in each queue at this moment (see `units`)."""
         return when.queues(self.walk, self._done, self.where().cycle)
 
     @property
@@ -339,53 +342,55 @@ class Session:
     # Questions
 
     def writer(self, where: str) -> Access | None:
-        """Return the last instruction before this moment that wrote any part of a place; None if no instruction did."""
+        """Return the last instruction before this moment that wrote a part of a place, or None."""
         accesses = self.writers(where)
         return accesses[-1] if accesses else None
 
     def writers(self, where: str) -> list[Access]:
-        """Return the instructions before this moment that wrote any part of a place, in the order of execution."""
+        """Return the instructions before this moment that wrote a part of a place, in the order of execution."""
         return self._accesses(where, WRITE, before=True)
 
     def origin(self, address: int) -> tuple[str, Access | None]:
-        """Return the name of the element at an address, and the last instruction before this moment that wrote it."""
+        """Return the name of the element at an address, and the last instruction that wrote this element so far."""
         (space, granules), *_ = places = self.walk.at(np.array([address]))
         writers = self._touching(places, WRITE, before=True)
         return self.walk.shown(space, int(granules[0])), writers[-1] if writers else None
 
     def changes(self, where: str, count: int = 8) -> list[Change]:
-        """Return the last `count` instructions that wrote any part of a place, and for each the values afterwards."""
+        """Return the last `count` instructions that wrote a part of a place, each with the values after the write."""
         history = self._current.history
         accesses = self.writers(where)
-        # The history visits the moment after each write, and then returns to the present moment of the session.
         now = history.position
         at = place(self.walk, where)
         changes = [
             Change(access, values(self.walk, history.move(access.position + 1), at).copy())
             for access in accesses[-min(count, CHANGES) :]
         ]
-        history.move(now)
+        history.move(now)  # return to the present moment of the session
         return changes
 
     def reader(self, where: str) -> Access | None:
-        """Return the first instruction from this moment on that reads any part of a place; None if none does."""
+        """Return the next instruction that reads a part of a place, or None."""
         accesses = self.readers(where)
         return accesses[0] if accesses else None
 
     def readers(self, where: str) -> list[Access]:
-        """Return the instructions from this moment on that read any part of a place, in the order of execution."""
+        """Return the instructions after this moment that read a part of a place, in the order of execution."""
         return self._accesses(where, READ, before=False)
 
     def why(self, step: int | None = None) -> list[Wait]:
-        """Return the waits of an instruction (None: the next one); the first wait decided its start."""
+        """Return the waits of an instruction (None: the next one). The first wait decided when it started."""
         return when.why(self.walk, self._step_or_next(step))
 
     def waiting(self, step: int | None = None) -> list[Wait]:
-        """Return the instructions that wait for an instruction (None: the next one), and the start of each wait."""
+        """Return the instructions that wait for an instruction (None: the next one), with the start of each wait."""
         return when.waiting_for(self.walk, self._step_or_next(step))
 
     def depends(self, where: str) -> Depends:
-        """Return the instructions that computed a place in this launch, and the elements from before the launch."""
+        """Return the instructions of this launch that contributed to the values of a place.
+
+        The answer also has the elements that these instructions read and that no instruction of the launch computed.
+        """
         walk = self.walk
         history = self._current.history
         seed = elements(walk, place(walk, where))
@@ -399,10 +404,10 @@ class Session:
         return Depends(tuple(np.flatnonzero(slices.hit).tolist()), tuple(inputs))
 
     def differs(self) -> Difference | None:
-        """Return the first difference from the reference, and go to the moment at which the layer's result is complete.
+        """Return the first difference from the reference, or None if all values are equal.
 
-        This moment is the end of the launch or, if the result's memory is reused in the launch, an earlier moment.
-        None: all values equal the reference's. Raises MachineError if a launch cannot run to its end.
+        Go to the moment at which the result of the wrong layer is complete: the end of the launch, or an earlier moment
+        if the launch reuses the memory of the result. Raises MachineError if a launch cannot run to its end.
         """
         # A program without a network is compared at the end of its last launch, with the bytes that the user gives.
         if self.graph is None and self._expected:
@@ -412,7 +417,7 @@ class Session:
         expected = self._launches.golden
         graph = self.graph
         assert graph is not None
-        # Each launch starts from the machine's values of earlier launches, so the first difference shows the error.
+        # Launches read the machine's own earlier results, so only the first difference shows where the error begins.
         for index in range(len(self.launches)):
             if index != self._current.index:
                 self.launch(str(index))
@@ -432,7 +437,8 @@ class Session:
     def suspects(self) -> list[Suspect]:
         """Return the instructions that computed the wrong elements of `differs`, the most suspect first.
 
-        An instruction is suspect if it computed many wrong and few correct elements. Empty if nothing differs.
+        An instruction is suspect if it computed many wrong and few correct elements. If nothing differs, the result is
+        an empty list.
         """
         if self._difference is None or self._difference.launch != self.walk.name:
             self.differs()
@@ -441,7 +447,8 @@ class Session:
         self._move(self._difference.position)
         bad, good = self._difference.groups(self.walk)
         suspected = suspects(self.walk, self._current.history.sequence[: self._difference.position], bad, good)
-        layer = self.walk.layers.index(self._difference.layer)  # the results of earlier layers are correct
+        # Earlier layers have correct results, so the instructions of the wrong layer come first.
+        layer = self.walk.layers.index(self._difference.layer)
         return sorted(suspected, key=lambda suspect: self.walk.layer[suspect.step] != layer)
 
     def _complete(self, placed: PlacedTensor) -> int:
@@ -453,7 +460,7 @@ class Session:
         return [self.walk.placed(name) for name in self.walk.tensors]
 
     def _ranges(self, space: int, size: int) -> Sequence[tuple[str, int, int, int]]:
-        """Return the named parts of a space: name, first element, end (exclusive), and bytes of an element."""
+        """Return the named parts of a space as (name, first element, end, bytes per element); the end is exclusive."""
         walk = self.walk
         unit = self.walk.granule
         parts = [part for part in walk.segments if part.space == space]
@@ -486,7 +493,7 @@ def _footprint(walk: Walk, step: int) -> Array:
 def _touch(walk: Walk, row: Array) -> Touch:
     space, base, length, count, stride = (int(row[at]) for at in (SPACE, BASE, LENGTH, COUNT, STRIDE))
     modes = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes"}
-    # Elements of an on-chip memory are tiles; elements of DRAM are granules, which are shown as bytes of their segment.
+    # Elements are tiles on chip and granules in DRAM. The text names DRAM by the bytes of a segment.
     name = walk.table.spaces[space].name
     unit = 1
     if any(part.space == space for part in walk.segments):

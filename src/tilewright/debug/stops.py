@@ -1,4 +1,4 @@
-"""Break points and watch points, which select the positions of a launch at which a session stops.
+"""Break points and watch points: the positions of a launch at which a session stops.
 
 The conditions of break points are small expressions over the next instruction and the values in memories:
 
@@ -30,7 +30,7 @@ def _cycle(walk: Walk, step: int, position: int) -> int:
     return int(walk.trace.start[step])
 
 
-#: Names that a condition may use, and their values for an instruction at a position of the order of execution.
+#: The names that a condition may use. Each value is computed from an instruction and its position of execution.
 NAMES: Mapping[str, Callable[[Walk, int, int], Any]] = {
     "n": lambda walk, step, position: step,
     "position": lambda walk, step, position: position,
@@ -43,10 +43,10 @@ NAMES: Mapping[str, Callable[[Walk, int, int], Any]] = {
 
 
 class Condition:
-    """A condition of a break or watch point, read from text."""
+    """The condition of a break or watch point."""
 
     def __init__(self, text: str) -> None:
-        """Read a condition. Raises InputError if the text is not a condition."""
+        """Parse a condition. Raises InputError if the text is not a condition."""
         self.text = text.strip()
         try:
             if len(text) > LONGEST:
@@ -60,7 +60,7 @@ class Condition:
             raise self._wrong(str(error)) from None
 
     def holds(self, name: Lookup, place: Lookup) -> bool:
-        """Evaluate the condition. Raises InputError if its values do not fit its operations."""
+        """Evaluate the condition. Raises InputError if an operation cannot use its operands, such as text + 1."""
 
         def single(text: str) -> int:
             value = place(text)
@@ -108,16 +108,16 @@ class Search:
             elif point.watched:
                 walk = launch.walk
                 written = np.flatnonzero(touching(walk.table, elements(walk, place(walk, point.watched)), WRITE))
-                # A watch point stops after the write: one position later.
+                # A watch point stops after the write, which is one position later.
                 for position in (launch.position_of[written] + 1).tolist():
                     self._at.setdefault(position, []).append(number)
             elif point.condition:
                 self._conditions.append((number, point.condition))
 
     def next(self, position: int, forward: bool) -> tuple[int, int | None]:
-        """Return the next position with a stop and the number of its point, or the launch's end (or start) and None."""
-        # The writes of places are known in advance for all positions. Conditions are evaluated at each position; the
-        # launch is executed only when a condition reads memory.
+        """Return the next position at which a point stops, and the point's number, or the end (or start) and None."""
+        # The positions of all writes are known from the footprints. Conditions are evaluated at each position, but the
+        # launch is executed only if a condition reads memory.
         edge = self._launch.last if forward else 0
         for at in range(position + 1, edge + 1) if forward else range(position - 1, -1, -1):
             for number in self._at.get(at, ()):
@@ -130,7 +130,7 @@ class Search:
         return edge, None
 
     def _holds(self, condition: Condition, position: int, shown: int) -> bool:
-        """Evaluate a condition in the state at `position`; its names describe the instruction at position `shown`."""
+        """Evaluate a condition on the memory at `position`, for the instruction at position `shown`."""
         launch = self._launch
         walk = self._launch.walk
         step = int(launch.history.sequence[shown])

@@ -1,7 +1,7 @@
 """The answers of a session as text and as JSON values.
 
-Most answers print themselves (`render`). For an answer whose text needs more data than the answer contains, a function
-here gets the session, the answer and the command's arguments.
+Most answers have a method `printed`, which `render` calls. The other functions make the text of answers that need more
+data: they get the session, the answer and the arguments of the command.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VALUES = 1024
 
 
 def render(answer: Any) -> str:
-    """Return an answer as printable text, without a newline at its end. A long list is cut to LINES entries."""
+    """Return an answer as printable text without a final newline. Only the first LINES entries of a list are shown."""
     if isinstance(answer, list | tuple) and not hasattr(answer, "printed"):
         return "\n".join(_cut([render(item) for item in answer[:LINES]], len(answer))) or "none"
     return plain(answer.printed() if hasattr(answer, "printed") else str(answer))
@@ -50,18 +50,18 @@ def to_json(answer: Any) -> Any:
 
 
 def every(session: Session, answers: Sequence[Any]) -> list[str]:
-    """Return all answers, without a limit on their number."""
+    """Return the lines of all answers, without the limit of `render`."""
     return [render(answer) for answer in answers]
 
 
 def listing(session: Session, rows: Sequence[Access], *_: Any) -> list[str]:
-    """Return consecutive instructions. The next instruction has a mark."""
+    """Return the lines of consecutive instructions. `>` marks the next instruction."""
     now = session.where().step
     return [f"{'>' if row.step == now else ' '} {row.printed()}" for row in rows]
 
 
 def launches(session: Session, names: Sequence[str]) -> list[str]:
-    """Return the launches with their numbers. The open launch has a mark."""
+    """Return the lines of all launches with their numbers. `>` marks the open launch."""
     now = session.walk.name
     return [f"{'>' if name == now else ' '} {index} {name}" for index, name in enumerate(names)]
 
@@ -93,7 +93,7 @@ def _wait(session: Session, wait: Wait) -> str:
 
 
 def depends(session: Session, answer: Depends, *_: Any) -> list[str]:
-    """Return the instructions and the elements from which a place was computed."""
+    """Return the lines of the instructions and elements from which a place was computed."""
     steps = [f"  #{step} {session.walk.text(step)}" for step in answer.steps[:LINES]]
     lines = [f"{len(answer.steps)} instructions:", *_cut(steps, len(answer.steps), "  ")]
     for name, low, high, count in answer.inputs:
@@ -103,7 +103,7 @@ def depends(session: Session, answer: Depends, *_: Any) -> list[str]:
 
 
 def differs(session: Session, difference: Difference | None) -> list[str]:
-    """Return the first difference from the reference, and the instruction that wrote it."""
+    """Return lines about the first difference from the reference and the instruction that wrote it."""
     walk = session.walk
     if difference is None and session.real_numbers:
         return ["no code differs from the reference; real numbers are not compared, as they are not exact"]
@@ -117,7 +117,7 @@ def differs(session: Session, difference: Difference | None) -> list[str]:
         f"layer {difference.layer}: {difference.count} of {difference.size} elements differ from the reference",
         f"  first {name}[{index}]: {what} {difference.got}, not {difference.expected}",
     ]
-    # Report the instruction that wrote the lowest wrong byte; higher bytes may be wrong because of a carry.
+    # Name the writer of the lowest wrong byte, because higher bytes may only be wrong through a carry.
     wrong = np.flatnonzero(difference.wrong[difference.index])
     byte = int(difference.placed.byte[difference.index][wrong[0] if wrong.size else 0])
     if byte < 0:
@@ -131,7 +131,7 @@ def differs(session: Session, difference: Difference | None) -> list[str]:
 
 
 def suspects(session: Session, answers: Sequence[Suspect], *_: Any) -> list[str]:
-    """Return suspect instructions, or the reason why there are none."""
+    """Return the lines of suspect instructions, or the reason why the list is empty."""
     if answers:
         return [
             f"#{suspect.step} computed {suspect.wrong} of the wrong and {suspect.right} of the right groups: "
@@ -144,7 +144,7 @@ def suspects(session: Session, answers: Sequence[Suspect], *_: Any) -> list[str]
 
 
 def values(session: Session, content: Array, shown: tuple[str, str]) -> str:
-    """Return the values at a place in a form: codes (""), "hex" or "real" numbers."""
+    """Return the values at a place as text. `shown` is the place and the number format: "" (codes), "hex" or "real"."""
     where, form = shown
     layout = session.walk.memories.get(where.partition("[")[0].strip())
     head = f"{where}: {content.dtype} {list(content.shape)}" + (f", tiles: {layout.layout}" if layout else "")
@@ -159,7 +159,7 @@ def values(session: Session, content: Array, shown: tuple[str, str]) -> str:
 
 
 def tensors(session: Session, answers: Sequence[PlacedTensor]) -> list[str]:
-    """Return tensors with their numbers for places (`tN`)."""
+    """Return the lines of tensors with their short names `tN`."""
     origin = "an input" if session.graph else "an argument"
     return [f"t{number} {_placed(tensor, origin)}" for number, tensor in enumerate(answers)] or ["none"]
 

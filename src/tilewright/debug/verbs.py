@@ -1,4 +1,4 @@
-"""The commands of a session. The prompt, scripts, completion and help share one table with an entry for each command.
+"""The commands of a session: one table for the prompt, for scripts, for completion and for help.
 
 A command reads its arguments from words, and calls the session; debug/text.py prints the answer.
 """
@@ -29,7 +29,7 @@ LINES = 10
 
 
 class Words:
-    """The arguments of a command. Each method reads the next argument, or raises InputError if it is wrong."""
+    """The arguments of a command. Each method reads the next argument. Raises InputError for a wrong argument."""
 
     def __init__(self, verb: Verb, words: Sequence[str]) -> None:
         self._verb = verb
@@ -42,7 +42,7 @@ class Words:
         return self._left.pop(0)
 
     def number(self, default: int | None = None) -> int:
-        """Read a number; a `#` in front of the number, as in `#57`, is allowed."""
+        """Read a number, such as 57 or #57."""
         if not self._left and default is not None:
             return default
         word = self.word()
@@ -52,7 +52,7 @@ class Words:
             raise self.wrong(f"'{word}' is not a number") from None
 
     def maybe(self) -> int | None:
-        """Read a number; None if there are no more words."""
+        """Read a number. Return None if no word is left."""
         return self.number() if self._left else None
 
     def rest(self) -> str:
@@ -64,7 +64,7 @@ class Words:
         return " ".join(words)
 
     def flag(self, *names: str) -> str:
-        """Read the last word if it is in `names`; "" otherwise."""
+        """Remove and return the last word if it is one of `names`, else return ""."""
         return self._left.pop() if self._left and self._left[-1] in names else ""
 
     def end(self) -> None:
@@ -77,7 +77,7 @@ class Words:
 
 
 class Parameter(NamedTuple):
-    """An argument of a command: its form in the usage, the function that reads it, and its completions."""
+    """A parameter of a command: its name in the usage, the function that reads its value, and its completions."""
 
     form: str
     read: Callable[[Words], Any]
@@ -86,9 +86,9 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True)
 class Verb:
-    """A command: its group, names, arguments and help. `answer` calls the session; `text` prints the answer.
+    """A command: its group, names, arguments and help. `answer` calls the session, and `text` makes the text.
 
-    `text` gets the session, the answer and the arguments. Without `text`, the type of the answer decides the form.
+    `text` gets the session, the answer and the arguments. If `text` is None, `render` makes the text of the answer.
     """
 
     group: str
@@ -121,7 +121,7 @@ def _watch_arguments(words: Words) -> tuple[str, str]:
 
 
 def _show_arguments(words: Words) -> tuple[str, str]:
-    """Return the arguments of `show`: the place, and the form of its values: codes (""), "hex" or "real" numbers."""
+    """Return the arguments of `show`: the place, and the number format: "" (codes), "hex" or "real"."""
     form = words.flag("hex", "real")
     return words.rest(), form
 
@@ -162,7 +162,7 @@ def _delete(session: Session, number: int) -> tuple[Stop, ...]:
 
 
 def _values(session: Session, shown: tuple[str, str]) -> Array:
-    """Return the values at a place. Raises InputError for real numbers without a scale."""
+    """Return the values at a place. Raises InputError if "real" is wanted and the place has no scale."""
     where, form = shown
     codes = np.asarray(session.read(where))
     if form != "real" or codes.dtype.kind == "f":
@@ -282,7 +282,7 @@ def obey(session: Session, line: str) -> Answer:
 
 
 def completions(session: Session, command: str) -> list[str]:
-    """Return the words that may follow a command in a line."""
+    """Return the words that may follow a command."""
     if command == "help":
         return sorted(BY_NAME)
     parameters = BY_NAME[command].parameters if command in BY_NAME else ()

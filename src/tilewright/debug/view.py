@@ -1,7 +1,7 @@
 """The view of a session in a terminal: the listing on the left; units, queues and memory on the right; commands below.
 
-Keys run the most common commands; all other commands are typed. The memory pane shows the place that the last
-instruction wrote, until `show PLACE` selects a place; `show` alone returns to the last written place.
+Keys run the most common commands; the user types all others. By default, the memory pane shows the place that the last
+instruction wrote. `show PLACE` selects another place, and `show` without a place returns to the default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.debug.text import render
 from tilewright.debug.verbs import BY_NAME, QUIT, obey
 from tilewright.errors import TilewrightError, plain
 
-#: For each key: its command, and its name at the bottom of the screen.
+#: Each row has keys, their command, and the name of the command at the bottom of the screen.
 KEYS = (
     ("s,down", "step", "step"),
     ("b,up", "back", "back"),
@@ -40,7 +40,7 @@ SHOW = ("show", "print", "p")
 
 
 class View(App[None]):
-    """A session in a terminal. The memory pane shows `place`; "": the place that the last instruction wrote."""
+    """A session in a terminal. The memory pane shows `place`, or the last written place if `place` is ""."""
 
     CSS = """
     #panes { height: 1fr; }
@@ -88,7 +88,7 @@ class View(App[None]):
         self.query_one(Input).focus()
 
     def action_obey(self, command: str) -> None:
-        """Run a command, print its answer, and redraw all panes. The answer of a movement is not printed."""
+        """Run a command and redraw all panes. Print the answer, unless the panes already show it (after a movement)."""
         name, _, place = command.partition(" ")
         try:
             if name in SHOW:
@@ -122,7 +122,6 @@ class View(App[None]):
             self.set_focus(None)
 
     def redraw(self) -> None:
-        """Draw the panes for the present moment."""
         self.query_one("#left", Static).update(self._listing())
         filled = [queue for queue in self.session.queues() if queue.tokens]
         self.query_one("#units", Static).update("\n".join(map(render, [*self.session.units(), *filled])))
@@ -142,7 +141,7 @@ class View(App[None]):
         rows = max(1, pane.size.height)
         count = len(session.walk.table)
         step = count if now.step is None else now.step
-        # The next instruction is in the middle, except near the start and the end of the launch.
+        # Show the next instruction in the middle, except near the start and the end of the launch.
         first = max(0, min(step - rows // 2, count + 1 - rows))
         lines = Text()
         layer = ""

@@ -1,4 +1,4 @@
-"""Questions about times: the cause of an instruction's start, waits between instructions, and the units' work."""
+"""Answers about time: why an instruction started when it did, which instructions wait, and what each unit does."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from tilewright.sim.walk import Walk
 
 
 def why(walk: Walk, step: int) -> list[Wait]:
-    """Return the waits of instruction `step` before its start, the latest first: its unit, its tokens, its command.
+    """Return what instruction `step` waited for: its unit, its tokens, its command.
 
-    The first wait decided the start of the instruction.
+    Waits are in descending order of their end, so the first wait decided when the instruction started.
     """
     trace = walk.trace
     table = walk.table
     waits: list[tuple[int, Wait]] = []
-    # The wait with the latest end decided the start. A token that no step pushes has an end later than any time. If the
-    # trace names the delivery of the command as the cause, the delivery is listed before waits with the same end.
     before = previous(walk, step)
     if before is not None:
         end = int(trace.until[before]) if trace else None
@@ -29,6 +27,7 @@ def why(walk: Walk, step: int) -> list[Wait]:
         giver = int(walk.order.giver[step, queue])
         name = table.queues[queue].name
         if giver == NEVER:
+            # This wait never ends, so it comes first.
             waits.append(
                 (1 << 62, Wait(step, None, None, f"no instruction pushes the {name} token that it pops", None))
             )
@@ -37,17 +36,18 @@ def why(walk: Walk, step: int) -> list[Wait]:
             waits.append((end or 0, Wait(step, end, None, f"#{giver} pushed its {name} token at", giver)))
     if trace and trace.cause_names()[int(trace.cause[step])] == "instruction fetch":
         at = int(trace.start[step])
+        # at + 1: if other waits end in the same cycle, the cause in the trace comes first.
         waits.append((at + 1, Wait(step, at, None, "its command was fetched and delivered at", None)))
     waits.sort(key=lambda item: -item[0])
     return [wait for _, wait in waits]
 
 
 def waiting_for(walk: Walk, step: int) -> list[Wait]:
-    """Return the instructions that wait for `step`: for its token, for its unit, or for room in a queue."""
+    """Return the instructions that wait for `step` to push a token, to free its unit, or to make room in a queue."""
     trace = walk.trace
     table = walk.table
     waits = []
-    # Find instructions that pop a token that `step` pushes, and instructions that push into an entry that `step` frees.
+    # `takers` pop a token that `step` pushes. `room` lists instructions that push into a queue entry that `step` frees.
     takers = np.argwhere(walk.order.giver == step)
     room = np.argwhere(table.makes_room == step)
     for (waiter, queue), what in [*((row, "token") for row in takers), *((row, "room") for row in room)]:
@@ -71,13 +71,16 @@ def _wait(walk: Walk, waiter: int, cause: str, step: int) -> Wait:
 
 
 def previous(walk: Walk, step: int) -> int | None:
-    """Return the previous instruction of the unit of `step`; None if `step` is the unit's first."""
+    """Return the previous instruction on the same unit, or None if `step` is the first one."""
     earlier = np.flatnonzero(walk.table.unit[:step] == walk.table.unit[step])
     return int(earlier[-1]) if earlier.size else None
 
 
 def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
-    """Return the work of each unit in a cycle or, if `cycle` is None, after the instructions `done` (bool [n])."""
+    """Return the work of each unit in cycle `cycle`.
+
+    If `cycle` is None, the answer is about the moment after the instructions `done`, bool [n].
+    """
     begun, ended, over = _progress(walk, done, cycle)
     answers = []
     for unit, name in enumerate(walk.table.units):
@@ -114,7 +117,7 @@ def _waits(walk: Walk, step: int, ended: Array, cycle: int | None) -> str:
 
 
 def queues(walk: Walk, done: Array, cycle: int | None) -> list[Queue]:
-    """Return the tokens in each queue: in a cycle or, if `cycle` is None, after `done` (bool [n])."""
+    """Return the tokens in each queue at the moment that `cycle` and `done` describe (see `units`)."""
     table = walk.table
     answers = []
     begun, ended, _ = _progress(walk, done, cycle)

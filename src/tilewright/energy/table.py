@@ -1,10 +1,10 @@
 """Tables of energies, and estimates of the energy of counted events. docs/energy.md describes the file format.
 
 Between two published sizes of an event, the energy is interpolated as a power of the size: a straight line in a diagram
-with logarithmic axes. For a size below the smallest or above the largest published size, the line through the two
-nearest sizes is extended. If only one size is published, the energy is proportional to the size. Published figures
-follow such laws: the energy of an adder grows linearly with the width, the energy of a multiplier with the square of
-the width, and the energy of an SRAM's wires with the square root of the capacity.
+with logarithmic axes. Outside the range of the published sizes, the line through the two nearest sizes is extended. If
+only one size is published, the energy is proportional to the size. Published figures follow such laws: the energy of an
+adder grows linearly with its width, the energy of a multiplier with the square of its width, and the energy of SRAM
+wires with the square root of the capacity.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _TABLE["base"] = Literal[tuple(names())]
 
 @dataclass(frozen=True)
 class Cost:
-    """An energy in picojoules, and the lowest and highest value in the source's range."""
+    """An energy in picojoules, with the range that its source states."""
 
     picojoules: float
     low: float
@@ -75,7 +75,7 @@ ZERO = Cost(0.0, 0.0, 0.0)
 
 
 class Entry(NamedTuple):
-    """A published energy. `bits` is the event's width, and `bytes` the SRAM's capacity; 0 means undefined."""
+    """A published energy. `bits` is the width of the event, and `bytes` is the capacity of the SRAM (0: undefined)."""
 
     event: str
     bits: int
@@ -87,27 +87,27 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of energies. `alias` maps an event to the event with the same energy. The DRAM has `banks` open rows."""
+    """A table of energies. `alias` maps an event without entries to the event whose entries it uses."""
 
     name: str
     technology: str
     source: str
     row_bytes: int
-    banks: int
+    banks: int  # each bank of DRAM has one open row
     entries: Mapping[str, tuple[Entry, ...]]
     alias: Mapping[str, str]
 
     def of(self, event: str, bits: float) -> Cost | None:
-        """Return the energy of an event with `bits` bits, or None if the table lacks the event."""
+        """Return the energy of an event with `bits` bits, or None if the table does not contain the event."""
         listed = self.listed(event)
         if not listed:
             return None
         return listed[0].cost if event in PLAIN else _law([(entry.bits, entry.cost) for entry in listed], bits)
 
     def access(self, capacity: int, bits: int, write: bool) -> Cost | None:
-        """Return the energy of an access of `bits` bits to an SRAM of `capacity` bytes, or None if the table lacks it.
+        """Return the energy of an access of `bits` bits to an SRAM of `capacity` bytes, or None if no entry exists.
 
-        The energy is derived from the entries with the nearest width, in proportion to the width.
+        The entries with the nearest width are used, and their energy is scaled to the width of the access.
         """
         listed = (self.listed(SRAM_WRITE) if write else ()) or self.listed(SRAM)
         if not listed:
@@ -117,15 +117,14 @@ class Table:
         return _law(points, capacity, steepest=0.5) * bits
 
     def listed(self, event: str) -> tuple[Entry, ...]:
-        """Return the entries of an event, or of the event that its alias names; () if the table has no such entries."""
+        """Return the entries of an event, or of its alias; () if the table has none."""
         return self.entries.get(self.alias.get(event, event), ())
 
 
 def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.0) -> Cost:
-    """Return the cost at a size, from (size, cost) points. `steepest` is the exponent for a single point.
+    """Interpolate or extrapolate (size, cost) points as the module describes.
 
-    Between two points, the cost is a power of the size: linear in a diagram with logarithmic axes. Below and above all
-    points, the line through the two nearest points is extended.
+    If there is only one point, the cost grows with the size to the power `steepest`.
     """
     points = sorted(points)
     for listed, cost in points:
@@ -136,12 +135,12 @@ def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.
     upper = next((index for index, (listed, _) in enumerate(points) if listed > size), len(points) - 1)
     a, low = points[max(upper, 1) - 1]
     b, high = points[max(upper, 1)]
-    share = math.log(size / a) / math.log(b / a)
+    share = math.log(size / a) / math.log(b / a)  # below 0 or above 1 outside of the points
     return Cost(*(_between(getattr(low, key), getattr(high, key), share) for key in ("picojoules", "low", "high")))
 
 
 def _between(x: float, y: float, share: float) -> float:
-    """Interpolate between `x` (share 0) and `y` (share 1): geometrically, or linearly if `x` or `y` is 0."""
+    """Interpolate from `x` (share 0) to `y` (share 1): geometrically, or linearly if one of them is 0."""
     if x and y:
         return float(x ** (1 - share) * y**share)
     return max(0.0, x + (y - x) * share)
@@ -157,7 +156,7 @@ def read(source: str | Path) -> Table:
         return _read(FOLDER / f"{name}.toml", name)
     if not name.endswith(".toml"):
         raise ConfigError("energy", f"there is no table '{name}'", f"choose {', '.join(names())}, or give a .toml file")
-    return _read.__wrapped__(Path(name), name)  # the file may change
+    return _read.__wrapped__(Path(name), name)  # not cached, because the user may edit the file
 
 
 @lru_cache
@@ -167,7 +166,7 @@ def _read(path: Path, where: str) -> Table:
 
 
 def _table(data: Mapping[str, Any]) -> Table:
-    """Return the table that a file describes. Raises FieldError if it contradicts itself."""
+    """Return the table of a file. Raises FieldError if its entries contradict each other."""
     base = None if data["base"] is None else _read(FOLDER / f"{data['base']}.toml", data["base"])
     if not (dram := data["dram"] or (base and Dram(base.row_bytes, base.banks))):
         raise FieldError("", "has no section [dram]", "add one with row_bytes and banks")
@@ -198,7 +197,7 @@ def _table(data: Mapping[str, Any]) -> Table:
 
 
 def _entry(where: str, values: Mapping[str, Any], technology: str, source: str) -> Entry:
-    """Return an entry. Raises FieldError if its event has no such size, or if its numbers contradict each other."""
+    """Return an entry. Raises FieldError for a size that the event does not have, or for contradicting numbers."""
     event = values["event"]
     sizes = (*(("bits",) if event not in PLAIN else ()), *(("bytes",) if event in (SRAM, SRAM_WRITE) else ()))
     for key in ("bits", "bytes", "picojoules"):
@@ -217,9 +216,10 @@ def _entry(where: str, values: Mapping[str, Any], technology: str, source: str) 
 
 @dataclass(frozen=True, eq=False)
 class Energy:
-    """An estimated energy: costs by cause, the largest first. `missing` maps each omitted event to the reason.
+    """An estimated energy. `by` has the costs by cause, in descending order.
 
-    Causes are macs, operations, sram NAME, dram_read, dram_write, dram_activate and cycles.
+    Causes are macs, operations, sram NAME, dram_read, dram_write, dram_activate and cycles. `missing` maps each omitted
+    event to the reason.
     """
 
     table: Table
@@ -256,7 +256,7 @@ class Energy:
 
 
 def estimate(events: Events, table: Table) -> Energy:
-    """Return the estimated energy of events. An event without an energy in the table is listed as missing."""
+    """Return the estimated energy of events. Events that the table does not contain are listed as missing."""
     by: dict[str, Cost] = {}
     missing = dict(events.missing)
 

@@ -1,4 +1,4 @@
-"""Explore machines: find the configuration of a target that runs networks best.
+"""Explore machines: find the best configuration of a target for given networks.
 
 A study (study.py) measures machines of a space (space.py). A sampler (sampler.py) chooses the machines, and workers
 (pool.py) measure them (measure.py). Every figure is exact: the network is compiled for the machine and timed as in
@@ -26,7 +26,7 @@ from tilewright.targets import given
 
 __all__ = ["Space", "Study", "Trial", "explore", "study_of"]
 
-#: A callback after each trial, with the number of measured machines, the number of all machines (or None), and a text.
+#: A callback(measured, total, text) after each trial; the first arguments are numbers of machines.
 Progress = Callable[[int, int, str], None]
 
 
@@ -44,10 +44,10 @@ def study_of(
 ) -> Study:
     """Return a new study of networks on machines of a target.
 
-    `overrides` are configuration keys for all machines, in addition to the fixed keys of the space. `shapes` are the
-    shapes of ONNX inputs with open extents, by name; a model ignores the shapes of inputs that it does not have. Raises
-    InputError if a model, a rule or an option is wrong, ModelError or UnsupportedError if a model cannot be loaded, and
-    ConfigError if the base machine is illegal.
+    `overrides` are configuration keys for all machines, in addition to the fixed keys of the space. `shapes` maps ONNX
+    inputs with open extents to their shapes; each model uses the shapes of its own inputs. Raises InputError if a
+    model, a rule or an option is wrong, ModelError or UnsupportedError if a model cannot be loaded, and ConfigError if
+    the base machine is illegal.
     """
     chosen = targets.get(target)
     if not models:
@@ -58,7 +58,7 @@ def study_of(
     if len({model.name for model in loaded}) < len(loaded):
         raise InputError("explore", "two models have the same file name", "rename one")
     for model in loaded:
-        model.load()  # loaded here, so that a damaged model is not reported as an error of the base machine
+        model.load()  # otherwise the error of a damaged model would be reported as one of the base machine
     fixed = {**space.fixed, **(overrides or {})}
     if twice := next((axis.key for axis in space.axes if axis.key in fixed), None):
         raise InputError(
@@ -87,9 +87,10 @@ def explore(
 ) -> None:
     """Measure machines of a study until `trials` machines are measured, or until the space is exhausted.
 
-    With `grid`, the whole space is measured in order; so is a space of up to SMALL points if `trials` is missing.
-    `prune` leaves out machines whose lower bounds are worse than a measured machine. `pool` creates the workers
-    [default: `workers` processes]. Raises InputError if the base machine cannot run, or lacks an objective.
+    `grid` measures all points in order. Without `grid` and `trials`, this is also the default for a space of up to
+    SMALL points. `prune` leaves out machines whose lower bounds are worse than a measured machine. `pool` creates the
+    workers [default: `workers` processes]. Raises InputError if the base machine cannot run, or if it has no value for
+    an objective.
     """
     whole = grid or (trials is None and study.space.size <= SMALL)
     if trials is None and not whole:
@@ -106,14 +107,14 @@ def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool
     """Keep all workers busy until `wanted` machines are measured, or until the sampler has no more points."""
     busy = 0
     exhausted = False
-    # The base machine is submitted first, and other machines follow at once. A trial that ends before the base machine
-    # must wait: the trial counts only if the host runs no more layers than on the base machine.
+    # The base machine is submitted first, but other machines do not wait for its result. A trial that ends earlier is
+    # kept in `waiting`, because `_complete` compares the layers on the host with those of the base machine.
     waiting = list[Trial]()
     if study.base is None:
         pool.submit(BASE, {})
     while True:
         while busy < pool.workers - (not study.base) and not exhausted:
-            # Machines in progress count as measured: the study ends with exactly `wanted` machines.
+            # Count machines in progress, too, so that the study ends with exactly `wanted` machines.
             if len(study.machines) + len(waiting) + busy >= wanted:
                 break
             point = sampler.ask()
@@ -145,7 +146,7 @@ def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool
 
 
 def _check_base(study: Study, base: Trial) -> None:
-    """Raise InputError if the base machine cannot run, or lacks a value that an objective or a rule names."""
+    """Raise InputError if the base machine cannot run, or has no value for an objective or a rule."""
     if not base.measured:
         raise InputError("the base machine", base.reason, "change its configuration")
     numbers = {name for name, value in base.values.items() if not isinstance(value, str)}
@@ -159,9 +160,9 @@ def _check_base(study: Study, base: Trial) -> None:
 
 
 def _complete(study: Study, base: Trial, trial: Trial) -> Trial:
-    """Return a trial, as refused if an objective is missing, or if the host runs more layers than on the base machine.
+    """Return a trial. Refuse it if the host runs more layers than on the base machine, or if an objective has no value.
 
-    A machine that cannot be built has no `area`.
+    For example, a machine that cannot be built has no value `area`.
     """
     if more := sum(len(set(nodes) - set(base.host[model])) for model, nodes in trial.host.items()):
         reason = f"the host would run {more} more layers than on the base machine"
@@ -171,7 +172,7 @@ def _complete(study: Study, base: Trial, trial: Trial) -> Trial:
 
 
 def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
-    """Return the trial of a machine that need not run: it is illegal, breaks a rule, or cannot reach the front."""
+    """Return the trial of a machine that is illegal, breaks a rule, or cannot reach the front; otherwise None."""
     keys = study.space.at(point)
     config = machine(study.subject, point, keys)
     if isinstance(config, Trial):
@@ -179,6 +180,7 @@ def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
     base = study.base
     if base is None:
         return None
+    # Another point may describe the same machine, for example if two keys only matter together.
     if same := study.machines.get(config.digest(), base if base.digest == config.digest() else None):
         return replace(same, point=point, set=keys, seconds=0.0)
     if not prune:

@@ -1,4 +1,4 @@
-"""Lower bounds of a machine's objectives. A search does not run a machine with bounds that are worse than the front."""
+"""Lower bounds of a machine's objectives. A search skips a machine if a measured machine is better than its bounds."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tilewright.program.program import Configuration
 from tilewright.run import timing_model
 from tilewright.sim.events import Events
 
-#: The names of the layers on the host, by model.
+#: {model: names of the layers that run on the host}.
 Hosts = Mapping[str, Sequence[str]]
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A target with lower bounds for all programs of a network, computed without compiling."""
+    """A target that computes lower bounds, valid for all programs of a network, without compiling."""
 
     def floor(self, graph: Graph, config: Configuration, rounding: str, timing: str, host: Collection[str]) -> Events:
-        """Return a lower bound for each count of events, including cycles, in all programs of a network.
+        """Return events, with the smallest possible count of each kind (including cycles) in a program of a network.
 
         The host may run the nodes `host`. The machine runs all other nodes.
         """
@@ -36,11 +36,11 @@ class Bounded(Protocol):
 def least(
     subject: Subject, objectives: Sequence[str], config: Configuration, sizes: Mapping[str, Value], host: Hosts
 ) -> tuple[float, ...]:
-    """Return a lower bound for each objective of a machine with these `sizes`. `host` are the layers on the host.
+    """Return a lower bound for each objective of a machine with these `sizes`. The layers `host` run on the host.
 
-    For cycles, DRAM bytes and energy, the bound comes from the target's `floor`. For a target without `floor`, the
-    bound of the cycles is the number of necessary products (products with padding do not count), divided by the
-    products per cycle. An objective that is a size is exact. The bound of any other objective is 0.
+    The bounds of cycles, DRAM bytes and energy come from the target's `floor`. If the target has no `floor`, the bound
+    of the cycles is the number of products, without products of padding, divided by the products per cycle. Sizes are
+    exact. The bound of any other objective is 0.
     """
     lowest = {name: float(value) for name, value in sizes.items() if not isinstance(value, str)}
     lowest |= {"cycles": 0.0, "dram_bytes": 0.0, "energy": 0.0}
@@ -69,7 +69,7 @@ def _products(model: Model, host: frozenset[str]) -> int:
 
 
 def _inside(site: Site) -> int:
-    """Return the number of products of a node's codes and weights, except products with padding (0: no weights)."""
+    """Return the number of products of a node (0 without weights). Products of padding do not count."""
     op = site.node.op
     if not isinstance(op, Linear):
         return 0
@@ -78,8 +78,9 @@ def _inside(site: Site) -> int:
     taps = 1
     kernel, stride, dilation = (op.window.kernel, op.window.stride, op.window.dilation)
     for axis in (0, 1):
+        # For each output position and each tap: the input position, which may lie in the padding.
         at = np.arange(site.output.shape[1 + axis])[:, None] * stride[axis] - op.window.padding[2 * axis]
         at = at + np.arange(kernel[axis]) * dilation[axis]
         taps *= int(((at >= 0) & (at < site.input(0).shape[1 + axis])).sum())
-    weights = site.input(1).size // prod(kernel)  # of one tap, for all output channels
+    weights = site.input(1).size // prod(kernel)  # the weights of one tap, for all output channels
     return taps * weights

@@ -1,8 +1,8 @@
 """Measure machines on a Dask cluster. Workers, the scheduler or the client may be killed at any moment.
 
-If a worker dies, Dask gives the worker's machine to another worker. If the scheduler dies, the client connects again
-and submits all unfinished machines again. Received results are in the study's journal (study.py). Arguments and results
-of a task are JSON texts. A worker finds a model by the hash of its file, and refuses any other file.
+If a worker dies, Dask gives its machine to another worker. If the scheduler dies, the client connects again and submits
+all unfinished machines again. Received results are already in the study's journal (study.py). Arguments and results of
+tasks are JSON texts. A worker identifies a model file by its hash, and refuses a file with another hash.
 """
 
 from __future__ import annotations
@@ -36,28 +36,29 @@ if TYPE_CHECKING:
     from distributed import Client
     from distributed import Future as Task
 
-#: Dask's settings for a scheduler or workers that Tilewright starts. They disable HTTP pages, which need no login (the
-#: `dask_setup` of this module closes the ports), and modules from the current folder. Workers inherit the settings.
+#: Dask's settings for a scheduler or workers that Tilewright starts. The settings disable Dask's HTTP pages, because
+#: the pages need no login, and import `dask_setup` of this module, which closes the HTTP ports. PYTHONSAFEPATH prevents
+#: imports from the current folder. Workers inherit the settings.
 SETTINGS = {
     **{f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")},
     **{f"distributed.{role}.preload": [__name__] for role in ("scheduler", "worker")},
     "distributed.nanny.pre-spawn-environ.PYTHONSAFEPATH": "1",
 }
-#: In seconds: the longest wait for a scheduler to start or to come back; the time between two attempts to connect; the
-#: longest wait for a task between two checks of the connection.
+#: The time limit, in seconds, for a scheduler to start or to return, and the pause between two attempts to connect.
 PATIENCE = 120.0
 PAUSE = 1.0
+#: While waiting for a task, the connection is checked after each LOOK seconds.
 LOOK = 5.0
 
 
 class Connections(NamedTuple):
-    """A connection to a cluster, and a cluster to close after the connection (None: the cluster continues)."""
+    """A connection to a cluster. If Tilewright started the cluster, `cluster` is closed with the connection."""
 
     client: Client
     cluster: Any
 
     def close(self) -> None:
-        """Close the connection, then the cluster."""
+        """Close the connection, then the cluster (if it is not None)."""
         for connection in self:
             if connection is not None:
                 with suppress(OSError, RuntimeError, TimeoutError):
@@ -102,7 +103,7 @@ class Cluster:
 
     def ended(self) -> Trial:
         while True:
-            # Dask's futures do not learn that the scheduler has died, so this loop waits in short intervals.
+            # A dead scheduler does not wake up Dask's futures, so wait in short intervals and check the connection.
             if self._lost or not self._connected:
                 self._reconnect()
             with suppress(Empty):
@@ -111,11 +112,11 @@ class Cluster:
                     return trial
 
     def _trial(self, future: Task[Any]) -> Trial | None:
-        """Return the trial of a finished task, or None if the result was lost, or if the worker lacked a model."""
+        """Return the trial of a finished task, or None if the machine was submitted again."""
         from distributed.scheduler import KilledWorker
 
-        if future not in self._waiting:  # the future is from a closed connection
-            return None
+        if future not in self._waiting:
+            return None  # a future of an earlier connection, whose machine was already submitted again
         point, keys = self._waiting.pop(future)
         try:
             answer = json.loads(future.result(timeout=LOOK))
@@ -130,6 +131,7 @@ class Cluster:
             )
         if "missing" not in answer:
             return Trial.from_json(answer)
+        # The worker has no copy of a model: send the file, then submit the machine again.
         self._give(answer["missing"], answer["worker"])
         self.submit(point, keys)
         return None
@@ -158,7 +160,7 @@ class Cluster:
 
 
 def opener(where: str) -> Callable[[float], Connections]:
-    """Return a function that connects to a cluster within a number of seconds. `where` is ADDRESS, or KIND:WORKERS.
+    """Return a function(seconds) that connects to a cluster within a time limit. `where` is ADDRESS or KIND:WORKERS.
 
     Raises InputError if `where` is malformed, or if a package is not installed.
     """
@@ -168,7 +170,7 @@ def opener(where: str) -> Callable[[float], Connections]:
         remedy = f"{hint('cluster')}, or use processes: {option('--workers', '`workers`')}"
         raise InputError(option("--cluster"), "needs Dask", remedy) from None
     for name in logging.root.manager.loggerDict:
-        if name.startswith("distributed"):  # hides tracebacks about a dead scheduler
+        if name.startswith("distributed"):  # Dask would print tracebacks about a dead scheduler
             logging.getLogger(name).setLevel(logging.CRITICAL)
     if re.match(r"(tcp|tls)://.+:\d+$", where):
         return lambda seconds: _connect(where, seconds)
@@ -194,10 +196,10 @@ def opener(where: str) -> Callable[[float], Connections]:
         missing = package.partition(".")[0].replace("_", "-")
         raise InputError(option("--cluster"), f"{kind} needs {missing}", f"pip install {missing}") from None
 
-    secure = {"security": True} if kind == "slurm" else {}  # the scheduler runs in this process, and listens on a port
+    secure = {"security": True} if kind == "slurm" else {}  # for slurm, the scheduler runs here and listens on a port
 
     def launch() -> Any:
-        cluster = launcher(**secure)  # Dask's own configuration files define the size, the queue and the image
+        cluster = launcher(**secure)  # the user's Dask configuration sets the memory, the queue and the image
         cluster.scale(count)
         return cluster
 
@@ -205,29 +207,27 @@ def opener(where: str) -> Callable[[float], Connections]:
 
 
 def dask_setup(server: Any) -> None:
-    """Close the HTTP port of a scheduler or worker, which Dask always opens. Dask calls this function at its start."""
+    """Close the HTTP port that Dask always opens. Dask calls this function when a scheduler or worker starts."""
     server.http_server.stop()
 
 
 def _private() -> str:
-    """Return a new folder that only this user may write. The folder is deleted when this process ends.
-
-    Workers import modules from their folder, and Dask's default folder is the same for all users of a computer.
-    """
+    """Return a new folder that only this user may write. The folder is deleted when this process ends."""
+    # Workers import modules from their folder, and Dask's default folder is shared by all users of a computer.
     folder = mkdtemp(prefix="tilewright-")
     atexit.register(rmtree, folder, ignore_errors=True)
     return folder
 
 
 def _shielded(start: Callable[[], Connections]) -> Connections:
-    """Call `start` in a thread that ignores Ctrl-C, so that the processes that Dask starts ignore Ctrl-C too.
+    """Call `start` in a thread that blocks Ctrl-C. Child processes inherit this, and print no tracebacks on Ctrl-C.
 
-    Otherwise, each of these processes would print a traceback. The calling thread can be interrupted; in this case, the
-    new cluster is closed.
+    Ctrl-C interrupts only the calling thread. The new cluster is then closed.
     """
     opened = Future[Connections]()
     context = copy_context()
-    resource_tracker.ensure_running()  # started before, because its start unblocks the signal
+    # Python starts the resource tracker at first use, and then unblocks SIGINT, so it is started before the thread.
+    resource_tracker.ensure_running()
 
     def work() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -254,7 +254,7 @@ def _launched(start: Callable[[], Any]) -> Connections:
 
 
 def _connect(address: str, seconds: float) -> Connections:
-    """Connect to a scheduler. Raises InputError if it does not answer in time, or if TLS lacks certificates."""
+    """Connect to a scheduler. Raises InputError if it cannot be reached in time, or if certificates are missing."""
     from distributed import Client
 
     until = monotonic() + seconds
@@ -273,7 +273,7 @@ def _connect(address: str, seconds: float) -> Connections:
 
 
 async def _reached(address: str) -> None:
-    """Connect to a scheduler and disconnect. (A Client that fails to connect prints a traceback when it is deleted.)"""
+    """Try to reach a scheduler. A Dask client that fails to connect would print a traceback later."""
     from distributed import Security
     from distributed.comm.core import connect
 
@@ -282,11 +282,7 @@ async def _reached(address: str) -> None:
 
 
 def _measure(subject: str, asked: str) -> str:
-    """Measure a machine on a worker. Return the trial, or the models that the worker lacks, or an error.
-
-    An error is returned as text, because Dask would pickle an exception, and a client that cannot unpickle it would
-    wait forever.
-    """
+    """Measure a machine on a worker. Return the trial, the missing models, or an error, as JSON."""
     parsed = Subject.from_json(json.loads(subject))
     point, keys = json.loads(asked)
     if missing := [model.digest for model in parsed.models if not model.here]:
@@ -296,6 +292,7 @@ def _measure(subject: str, asked: str) -> str:
     try:
         return json.dumps(measured(parsed, point, keys).to_json())
     except Exception as error:
+        # As text: Dask would pickle an exception, and a client that cannot unpickle the exception would wait forever.
         return json.dumps({"failed": f"{type(error).__name__}: {error}"})
 
 

@@ -1,6 +1,6 @@
 """Measure one machine of a study: the machine's sizes, and the cycles and traffic of the networks on the machine.
 
-This module does not depend on the state of a study, so that any process with the models can measure any machine.
+The functions do not depend on the state of a study: any process that has the models can measure any machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tilewright.whatif import Explores
 
 @runtime_checkable
 class Remembers(Protocol):
-    """A target whose compiler can reuse results of earlier compilations, even for other machines."""
+    """A target whose compiler can reuse results of earlier compilations, also of compilations for other machines."""
 
     def remembering(self, folder: Path) -> AbstractContextManager[None]:
         """Store the compiler's results of a `with` block in a folder, which several processes may use at once."""
@@ -53,7 +53,7 @@ class Model(NamedTuple):
 
     @classmethod
     def of(cls, path: str | Path, shapes: Shapes | None = None) -> Self:
-        """Return the model in a file. Shapes of inputs that the model does not have are ignored.
+        """Return the model in a file. Only the shapes of the model's own inputs are used.
 
         Raises InputError if the path is not a regular file.
         """
@@ -68,7 +68,7 @@ class Model(NamedTuple):
 
     @property
     def here(self) -> bool:
-        """Whether the file exists on this computer."""
+        """Whether this computer has the file."""
         return any(path.is_file() and _digest(path, path.stat().st_mtime_ns) == self.digest for path in self._places)
 
     def keep(self, data: bytes) -> None:
@@ -79,12 +79,11 @@ class Model(NamedTuple):
 
     @property
     def _name(self) -> str:
-        """The name under which a worker stores the file's content."""
         return f"{self.digest}{Path(self.path).suffix}"
 
     @property
     def _places(self) -> list[Path]:
-        """The possible paths of the file: the original path, and the paths at which a worker stores the content."""
+        """The possible paths of the file: its original path, and the copies that `keep` makes."""
         return [Path(self.path), *(place / self._name for place in kept_places(_models()))]
 
 
@@ -93,12 +92,12 @@ def _models() -> Path:
 
 
 def _inputs(path: Path) -> frozenset[str]:
-    """Return the names of the inputs of an ONNX model, or an empty set for other files and unreadable files."""
+    """Return the input names of an ONNX model. The set is empty for other formats and for unreadable files."""
     if path.suffix != ".onnx":
         return frozenset()
     try:
         model = ort.package("onnx").load(str(path), load_external_data=False)
-    except Exception:  # protobuf's own error; loading the model later raises a clear error
+    except Exception:  # an error of protobuf; when the model is loaded later, a clear error is raised
         return frozenset()
     return frozenset(value.name for value in model.graph.input)
 
@@ -158,10 +157,10 @@ class Subject:
 
 
 def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
-    """Return the values of a machine that are known without running: keys, the numbers of `describe`, and FPGA cells.
+    """Return the values of a machine that need no run: its keys, the numbers of `describe`, and FPGA cells.
 
-    Cells (lut, ff, dsp, bram36) and `area` are included if the target has gateware that can be built with this
-    configuration. `estimates` is a text with the names of the inexact values, separated by spaces.
+    FPGA cells (lut, ff, dsp, bram36) and `area` are included if gateware can be built with this configuration.
+    `estimates` lists the names of inexact values, separated by spaces.
     """
     keys: dict[str, Any] = {}
     if is_dataclass(config):
@@ -177,7 +176,7 @@ def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
 
 
 def machine(subject: Subject, point: int, keys: Mapping[str, str]) -> Configuration | Trial:
-    """Return the configuration of a point, or a trial with the reason why the machine need not be measured."""
+    """Return the configuration of a point. If the machine is refused or excluded, return its trial instead."""
     try:
         config = subject.configured(keys)
     except TilewrightError as error:
@@ -186,7 +185,7 @@ def machine(subject: Subject, point: int, keys: Mapping[str, str]) -> Configurat
 
 
 def measured(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
-    """Measure a point and return its trial. The base machine, point BASE, need not fulfil the rules."""
+    """Measure a point and return its trial. The rules do not apply to the base machine (point BASE)."""
     began = perf_counter()
     if point == BASE:
         subject = replace(subject, rules=())
@@ -223,10 +222,10 @@ def measured(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
 
 
 def differences(subject: Subject, trial: Trial) -> list[str]:
-    """Run each network on a trial's machine, on a random sample, and return the contradictions to the trial.
+    """Run each network on the machine of a trial with a random sample, and return the contradictions to the trial.
 
-    The cycles of the networks must add up to the cycles of the trial. Outputs must equal the reference, bit by bit (on
-    targets that do not approximate the reference). Runs must have no hazards.
+    A contradiction is another number of cycles, a hazard, or an output that is not bit-exact to the reference (unless
+    the target only approximates the reference).
     """
     config = subject.configured(trial.set)
     contradictions = list[str]()
@@ -248,7 +247,7 @@ def differences(subject: Subject, trial: Trial) -> list[str]:
 
 
 class _Network(NamedTuple):
-    """The results of one network: cycles by layer and cause, bytes from and to DRAM, and nodes on the host.
+    """The results of one network on one machine: cycles by layer and cause, DRAM traffic, and nodes on the host.
 
     `picojoules` is the estimated energy, or None if the target counts no events.
     """
@@ -269,6 +268,7 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
     program, timing = subject.compiled(graph, config)
     on_machine = {node for launch in program.launches for node in launch.nodes}
     host = tuple(node.name for node in graph.nodes if node.name not in on_machine)
+    # If the cycles do not depend on values, timing the launches is enough, which is much faster than a run.
     if isinstance(target, Explores) and not target.time_needs_values:
         layers = dict[str, Mapping[str, int]]()
         traffic = 0
@@ -315,7 +315,7 @@ def _totals(networks: Mapping[str, _Network], about: Mapping[str, Any]) -> dict[
 def _excluded(
     subject: Subject, point: int, keys: Mapping[str, str], config: Configuration, values: Mapping[str, Value]
 ) -> Trial | None:
-    """Return the trial of a machine that breaks a rule, or None. Only rules with all names in `values` are checked."""
+    """Return the trial of a machine that breaks a rule, or None. Rules about missing values are not checked."""
     for text in subject.rules:
         rule = Rule(text)
         if rule.names <= values.keys() and not rule.holds(values):

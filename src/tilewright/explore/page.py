@@ -1,4 +1,7 @@
-"""The page of a study: an HTML file with the Pareto front, all machines in parallel coordinates, and reasons."""
+"""The page of a study: an HTML file with the Pareto front, and with all machines in parallel coordinates.
+
+For each machine of the front, the page lists the causes of its difference from the base machine.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ STYLE = """
 #front svg, #all svg { width: 100%; display: block; touch-action: none }
 svg text { fill: var(--ink); font: 11px system-ui, sans-serif }
 """
-#: The numbers of causes and of layers in the reason why a machine is better.
+#: The number of causes, and of layers, in the comparison of a machine with the base machine.
 SHOWN = 3
 
 
@@ -94,7 +97,7 @@ def _row(study: Study, trial: Trial, keys: list[str]) -> str:
 
 
 def because(study: Study, trial: Trial) -> str:
-    """Compare a machine's cycles with the base machine's: by cause, then by layer with its main cause."""
+    """Return a sentence about the cycles of a machine and of the base machine: differences by cause, then by layer."""
     if not study.base:
         return ""
     total = Counter[str]()

@@ -15,11 +15,11 @@ from tilewright.explore.measure import Subject
 from tilewright.explore.trial import REFUSED, Trial
 from tilewright.explore.worker import Worker, collecting
 
-#: If more workers than this die while measuring a machine, the machine is abandoned.
+#: A machine is abandoned if more workers than this die while they measure it.
 DEATHS = 3
-#: If more consecutive workers than this die at their start, the study is abandoned.
+#: The study is abandoned if more workers than this die one after the other while they start.
 STARTS = 20
-#: A machine to measure: a point, and the machine's varying keys.
+#: A machine to measure: its point, and its varying keys.
 Task = tuple[int, Mapping[str, str]]
 
 
@@ -34,10 +34,10 @@ class Pool(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None: ...
 
     def submit(self, point: int, keys: Mapping[str, str]) -> None:
-        """Submit a machine to be measured."""
+        """Submit a machine for measurement."""
 
     def ended(self) -> Trial:
-        """Wait for the next of the submitted machines to be measured, and return its trial."""
+        """Wait until a submitted machine is measured, and return its trial."""
 
 
 class InProcess:
@@ -113,7 +113,7 @@ class Processes:
             worker.measure(*self._waiting.popleft())
 
     def _hear(self, worker: Worker) -> None:
-        """Receive the trials of a worker. If the worker has died, submit its machine again, or abandon the machine."""
+        """Receive the trials of a worker. If the worker has died, its machine is submitted again or abandoned."""
         try:
             self._done.extend(worker.said())
         except EOFError as cause:

@@ -17,14 +17,14 @@ from tilewright.explore.trial import BASE
 from tilewright.files import replacing, write_folder
 from tilewright.install import hint
 
-#: The first characters of a text that a spreadsheet treats as a formula (also full-width ones); the form of a number.
+#: Spreadsheets treat a text with such a beginning as a formula, even with full-width characters.
 _FORMULA = re.compile(r"\s*[=+\-@]|[\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FIRST = ("point", "status", "reason", "on_front")
 
 
 def rows(study: Study) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the columns and rows of a table with one row per trial: first the varying keys, then sizes and results."""
+    """Return the columns and rows of a table with one row per trial. Keys come before sizes and results."""
     front = {trial.point for trial in study.front()}
     keys = [axis.key for axis in study.space.axes]
     trials = [trial for point, trial in sorted(study.trials.items()) if point != BASE]
@@ -50,15 +50,16 @@ def write_csv(study: Study, path: Path) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Return a cell that no spreadsheet treats as a formula: an apostrophe is put before the text of a formula."""
+    """Return a cell that no spreadsheet treats as a formula: such a text gets an apostrophe in front."""
     if not isinstance(value, str) or _NUMBER.fullmatch(value):
         return value
     mark = "'" if _FORMULA.match(normalize("NFKC", value)) else ""
-    return (mark + value).replace("\r", " ")  # csv does not quote a carriage return, which ends a row in other programs
+    # Python's csv module does not quote a carriage return, but for other programs it ends the row.
+    return (mark + value).replace("\r", " ")
 
 
 def require_parquet() -> None:
-    """Check that Parquet files can be written. Raises InputError if the package is not installed."""
+    """Raises InputError if pyarrow, which writes Parquet files, is not installed."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -78,7 +79,7 @@ def write_parquet(study: Study, path: Path) -> None:
 
 
 def _column(values: Sequence[Any]) -> list[Any]:
-    """Return the values of a column, all of the same type. If one value is text, all values are converted to text."""
+    """Convert the values of a column to one type: to text if one value is text, else to floats if they differ."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int} or kinds <= {bool} or kinds <= {str}:
         return list(values)
@@ -87,13 +88,13 @@ def _column(values: Sequence[Any]) -> list[Any]:
 
 
 def write_front(study: Study, folder: Path) -> list[Path]:
-    """Write the configuration of each machine of the front to a file for `-c`. Return the files in the same order."""
+    """Write a configuration file (for `-c`) for each machine of the front. Return the paths in the same order."""
     files = {
         f"machine_{number}.json": json.dumps(study.config(trial), indent=2) + "\n"
         for number, trial in enumerate(study.front(), start=1)
     }
     write_folder(folder, files)
     for path in folder.glob("machine_*.json"):
-        if path.name not in files:  # files of an earlier, longer front
+        if path.name not in files:  # from an earlier search, whose front had more machines
             path.unlink()
     return [folder / name for name in files]

@@ -1,10 +1,10 @@
 """Samplers, which choose the next machines of a study.
 
-`Grid` measures a small space whole. `GuidedSampler` searches a large one. The search begins with a few machines between
-the smallest and the largest. After these, it fits a model to the measured machines and chooses the point with the best
-prediction. Later, every second point is a neighbour of the front: the neighbour differs from a machine on the front by
-one step in one key. Neighbours are good candidates, because most machines on a front differ by single steps.
-docs/explore.md has figures.
+`Grid` chooses all points of a small space. `GuidedSampler` searches a large space: it begins with a few machines
+between the smallest and the largest. Then it fits a model to the measured machines, and chooses the point with the best
+prediction. Later, every second point is a neighbour of the front: a point that differs from a machine on the front by
+one step in one key. Neighbours are good candidates, because most machines on a front differ by single steps (see the
+figures in docs/explore.md).
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 
 #: A space of up to this many points is measured completely, if no number of trials is given.
 SMALL = 256
-#: The positions of the first machines' sizes between the smallest (0) and the largest (1). The fit needs at least this
-#: many machines.
+#: The first machines of a search: 0 has the smallest value of each key, 1 has the largest value. The fit needs at least
+#: len(FIRST) measured machines.
 FIRST = (0.0, 1.0, 0.5, 0.25, 0.75)
-#: The number of measured machines after which every second point is a neighbour of the front.
+#: After this number of measured machines, every second point is a neighbour of the front.
 FEW = 30
-#: The number of candidate points for one guess, and the smallest value of an objective in the fit.
+#: The number of random points for which the fit predicts objectives.
 GUESSES = 5000
+#: Smaller objectives are replaced by this value before their logarithm is taken.
 TINY = 1e-9
-#: The number of already measured points that Optuna may choose before a random point is used.
+#: If Optuna chooses a known point this many times, a random point is used instead.
 REPEATS = 20
-#: Ridge penalties of the fit: the weights of the squared constant, slope and step, relative to squared errors.
+#: Ridge penalties of the fit: the weights of a squared constant, slope or step relative to a squared error.
 CONSTANT = 1e-9
 SLOPE = 1e-4
 STEP = 1e-2
@@ -54,7 +55,7 @@ class Sampler(Protocol):
 
 
 class Grid:
-    """All points of a space, in order."""
+    """A sampler that chooses all points of a space in order."""
 
     def __init__(self, study: Study) -> None:
         self._points = (point for point in range(study.space.size) if point not in study.trials)
@@ -69,8 +70,8 @@ class Grid:
 class GuidedSampler:
     """A sampler that learns from earlier trials. With one worker, the study's seed makes the choice repeatable.
 
-    If the fit predicts no machine that beats the front, and all neighbours of the front are measured, Optuna's sampler
-    NSGA-II chooses.
+    Optuna's sampler NSGA-II chooses a point if the fit predicts no machine that beats the front, and if all neighbours
+    of the front are measured.
     """
 
     def __init__(self, study: Study) -> None:
@@ -95,7 +96,7 @@ class GuidedSampler:
         return point
 
     def _ways(self) -> Iterator[Callable[[], int | None]]:
-        """Yield methods that choose the next point, the best method first. The last method always finds a point."""
+        """Yield the methods that can choose the next point, in order of preference. The last one never returns None."""
         yield self._between
         measured = len(self._study.machines)
         if measured >= len(FIRST):
@@ -112,7 +113,7 @@ class GuidedSampler:
             self._optuna.add_trial(_finished(self._space, trial, self._study.objectives))
 
     def _answer(self, asked: optuna.Trial, trial: Trial | None) -> None:
-        """Report to Optuna the trial of a point that Optuna chose: a measured machine's objectives, or a failure."""
+        """Report the objectives (or a failure) of a point to Optuna, which had chosen the point."""
         import optuna
 
         if trial and trial.measured:
@@ -121,7 +122,7 @@ class GuidedSampler:
             self._optuna.tell(asked, state=optuna.trial.TrialState.FAIL)
 
     def _between(self) -> int | None:
-        """Return the next of the FIRST points, with random values for unordered keys, or None if no point is left."""
+        """Return the next of the FIRST points, or None after the last one. Unordered keys get random values."""
         while self._first:
             part = self._first.pop(0)
             axes = self._space.axes
@@ -133,7 +134,7 @@ class GuidedSampler:
         return None
 
     def _guess(self) -> int | None:
-        """Return the most promising of many unmeasured points, or None if no point can beat the front by the fit."""
+        """Return the unmeasured point with the best prediction, or None if no prediction beats the front."""
         study = self._study
         size = self._space.size
         looked = np.arange(size) if size <= GUESSES else self._points.integers(size, size=GUESSES)
@@ -153,7 +154,7 @@ class GuidedSampler:
         return self._random.choice(unknown) if unknown else None
 
     def _chosen(self) -> int:
-        """Return a point that Optuna chooses, or a random point if Optuna repeatedly chooses measured points."""
+        """Return a new point from Optuna, or a random point if Optuna only chooses known points."""
         for _ in range(REPEATS):
             asked = self._optuna.ask(_distributions(self._space))
             point = self._space.point([asked.params[axis.key] for axis in self._space.axes])
@@ -167,11 +168,11 @@ class GuidedSampler:
 
 
 def guessed(space: Space, points: Array, values: Array, unmeasured: Array) -> Array:
-    """Return the predicted logarithms of the objectives at the points `unmeasured` int64 [m]: float [m, objectives].
+    """Predict the logarithms of the objectives, float [m, objectives], at the points `unmeasured`, int64 [m].
 
-    `values` float [n, objectives] are the logarithms at the measured `points` int64 [n]. A changed key mostly
-    multiplies a machine's cycles, bytes or cells by a factor that does not depend on the other keys. Therefore the fit
-    is a model of the objective's logarithm, with a sum of terms for each key: a slope, and a step at each value. Ridge
+    `values`, float [n, objectives], are the logarithms at the measured `points`, int64 [n]. A changed key mostly
+    multiplies the cycles, bytes or cells of a machine by a factor that does not depend on the other keys. Therefore the
+    logarithm of an objective is modelled as a sum of terms for each key: a slope, and a step at each value. Ridge
     regression keeps a step small if the measured machines give no evidence for the step.
     """
     tables, costs = zip(*map(_table, space.axes), strict=True)
@@ -188,7 +189,7 @@ def guessed(space: Space, points: Array, values: Array, unmeasured: Array) -> Ar
 
 
 def _table(axis: Axis) -> tuple[Array, Array]:
-    """Return the terms of a key, float [values, terms], and each term's penalty in the fit, float [terms]."""
+    """Return the model's terms for a key, float [values, terms], and their ridge penalties, float [terms]."""
     count = len(axis.values)
     if not axis.ordered:
         return np.eye(count), np.full(count, STEP)
@@ -197,7 +198,7 @@ def _table(axis: Axis) -> tuple[Array, Array]:
 
 
 def _indices(space: Space, points: Array) -> Iterator[Array]:
-    """For each axis in order, yield the index of each point's value on this axis, int64 [n]."""
+    """Yield, for each axis, the indices of the points on this axis, int64 [n]. See Space.indices."""
     size = space.size
     for axis in space.axes:
         size //= len(axis.values)
@@ -205,10 +206,10 @@ def _indices(space: Space, points: Array) -> Iterator[Array]:
 
 
 def gains(front: Array, guesses: Array) -> Array:
-    """Return the gain of each guess over the front, float [m]. A guess with a positive gain is not dominated.
+    """Return the gain of each predicted point over the front, float [m]. A positive gain means: not dominated.
 
-    The gain over one machine is the largest difference in an objective (a logarithm). The gain over the front is the
-    smallest of these gains.
+    The gain of a point over one machine is its largest improvement of an objective, as a logarithm. Its gain over the
+    front is the smallest gain over a machine of the front.
     """
     least = np.full(len(guesses), np.inf)
     columns = np.ascontiguousarray(guesses.T)

@@ -1,4 +1,4 @@
-"""The space of a study: the configuration keys that vary, and the values that each may take.
+"""The space of a study: the configuration keys that vary, and the values of each key.
 
 A file of a space is a JSON object: {"config": PRESET or object, "set": {KEY: VALUE}, "keys": {KEY: VALUES}, "where":
 [RULE]}. Only `keys` is required. VALUES is a list, or a text such as "13..17" (each integer), "64..1024 * 2" (each
@@ -20,7 +20,7 @@ from tilewright.errors import InputError, option
 from tilewright.fields import decode, naming, record
 from tilewright.targets import given
 
-#: The largest number of values of a key, and the largest number of keys in a space.
+#: Limits of a space: the values of one key, and the keys.
 MOST_VALUES = 4096
 MOST_KEYS = 64
 FORM = 'write {"keys": {KEY: [VALUE, ...]}}'
@@ -31,13 +31,13 @@ _RANGE = re.compile(r"\s*(-?\w+)\s*\.\.\s*(-?\w+)\s*(?:([*+])\s*(\w+)\s*)?")
 
 @runtime_checkable
 class Spaces(Protocol):
-    """A target with named spaces of machines to explore. Each space has the form of a space's file."""
+    """A target with named spaces of its machines. Each space has the form of a space file."""
 
     spaces: Mapping[str, Mapping[str, Any]]
 
 
 class Axis(NamedTuple):
-    """A configuration key and its values, as texts for `--set`. `ordered` is true for ascending numbers."""
+    """A configuration key and its values, as texts for `--set`. `ordered`: the values are ascending numbers."""
 
     key: str
     values: tuple[str, ...]
@@ -61,10 +61,10 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Space:
-    """The machines of a study: a base configuration, and axes. A point is the index of a combination of values.
+    """The machines of a study: all combinations of the values of some axes. A point is the index of a combination.
 
-    The last axis varies fastest. `config` is a preset's name or a configuration. `fixed` has the keys that are changed
-    in the same way on all machines. `rules` are conditions that each machine must fulfil.
+    The last axis varies fastest. `config`, the base of all machines, is a configuration or the name of a preset.
+    `fixed` has keys with one value for all machines. `rules` are conditions that each machine must fulfil.
     """
 
     axes: tuple[Axis, ...]
@@ -98,14 +98,14 @@ class Space:
         return tuple(indices)
 
     def point(self, indices: Sequence[int]) -> int:
-        """Return the point with these indices: the inverse of `indices`."""
+        """Return the point with these indices on the axes."""
         point = 0
         for axis, index in zip(self.axes, indices, strict=True):
             point = point * len(axis.values) + index
         return point
 
     def neighbours(self, point: int) -> Iterator[int]:
-        """Yield the points that differ in one key: by one step if the key's values are ordered, else by any change."""
+        """Yield the points that differ in one key: by one step on an ordered axis, by any other value on other axes."""
         indices = self.indices(point)
         for place, axis in enumerate(self.axes):
             steps = (indices[place] - 1, indices[place] + 1) if axis.ordered else range(len(axis.values))
@@ -130,7 +130,7 @@ class Space:
         vary: Mapping[str, Any] = MappingProxyType({}),
         rules: Sequence[str] = (),
     ) -> Space:
-        """Read a space from the JSON values of its file. `vary` has keys to add or replace, `rules` further rules.
+        """Read a space from the JSON values of its file. `vary` adds or replaces keys, and `rules` adds rules.
 
         Raises InputError, with `where`, if the values are malformed.
         """
@@ -142,7 +142,7 @@ class Space:
 
     @classmethod
     def read(cls, path: Path) -> Space:
-        """Read a space's file. Raises InputError if the file is malformed."""
+        """Read a space from a file. Raises InputError if the file is malformed."""
         try:
             return cls.from_json(fields.read(path, InputError, FORM), str(path))
         except InputError as error:
@@ -150,7 +150,7 @@ class Space:
 
 
 def _expanded(key: str, text: str) -> list[str]:
-    """Return the values that a text describes, such as "13..17" or "a, b"."""
+    """Return the values in a text, such as "13..17" or "a, b"."""
     if not (match := _RANGE.fullmatch(text)):
         return [part.strip() for part in text.split(",") if part.strip()]
     low, high = (given.integer(key, "the range", part) for part in match.group(1, 2))

@@ -1,8 +1,8 @@
 """A study on disk: its definition, and a journal of its trials that survives a kill at any moment.
 
-The folder has `study.json`, which is written once, and `trials.jsonl`, with one line per finished trial. A trial counts
-after its line is written completely and synced to disk. If a kill leaves an incomplete last line, this line is removed
-when the study is opened again. All data is JSON: nothing is pickled.
+The folder has `study.json`, which is written once, and `trials.jsonl`, with one line per finished trial. A trial is
+stored when its complete line is on disk (fsync). If a killed process has left an incomplete last line, this line is
+removed when the study is opened again. All data is JSON: nothing is pickled.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Study:
     seed: int = 0
     trials: dict[int, Trial] = field(default_factory=dict)
     journal: IO[bytes] | None = None
-    machines: dict[str, Trial] = field(default_factory=dict)  # measured machines, by the digest of the configuration
+    machines: dict[str, Trial] = field(default_factory=dict)  # {digest of the configuration: measured trial}
     _front: list[Trial] = field(default_factory=list)
 
     def add(self, trial: Trial) -> None:
-        """Store a finished trial on disk. After the return of this method, a kill cannot lose the trial.
+        """Store a finished trial. When this method returns, the trial is safe on disk.
 
         Raises UnwritableError if the journal cannot be written.
         """
@@ -70,7 +70,7 @@ class Study:
                 raise UnwritableError(self.journal.name, reason, "make room, and resume the study") from None
 
     def _kept(self, journal: IO[bytes], path: Path) -> list[Trial]:
-        """Return a journal's trials, and remove an incomplete last line. Raises InputError for another damaged line."""
+        """Return the trials of a journal and remove an incomplete last line. Raises InputError for other damage."""
         journal.seek(0)
         trials = []
         whole = 0
@@ -84,7 +84,7 @@ class Study:
         return trials
 
     def _trial(self, line: bytes) -> Trial:
-        """Return the trial in a line of the journal. Raises FieldError if the trial does not fit the study."""
+        """Return the trial in a line of the journal. Raises FieldError if the trial is not one of this study."""
         try:
             trial = Trial.from_json(parsed(line))
         except ValueError as error:
@@ -100,7 +100,7 @@ class Study:
         return trial
 
     def _count(self, trial: Trial) -> None:
-        """Record a measured machine and update the front. Of machines with equal objectives, the first is kept."""
+        """Record a measured machine and update the front. Of machines with equal objectives, the first one stays."""
         if not trial.measured or trial.point == BASE or trial.digest in self.machines:
             return
         objectives = trial.objectives(self.objectives)
@@ -117,12 +117,12 @@ class Study:
 
     @property
     def measured(self) -> list[Trial]:
-        """The measured machines of the space. If several points describe the same machine, the first point is used."""
+        """The measured machines of the space, each once, even if several points describe the same machine."""
         return list(self.machines.values())
 
     @property
     def estimates(self) -> list[str]:
-        """The names of the results and sizes that are estimates on at least one measured machine."""
+        """The names of results and sizes that are estimates for some measured machine."""
         trials = [*self.measured, *([self.base] if self.base else [])]
         return sorted({name for trial in trials for name in str(trial.values.get("estimates", "")).split()})
 
@@ -140,16 +140,15 @@ class Study:
         return sum(trial.status == status for point, trial in self.trials.items() if point != BASE)
 
     def refusals(self) -> dict[str, int]:
-        """Return the number of refused machines for each reason, the most frequent reason first.
+        """Return {reason: number of refused machines}, in descending order of the number.
 
-        Reasons that differ only in numbers count as one reason; the text is the reason of one machine.
+        Reasons that differ only in their numbers are counted together, under the reason of one of these machines.
         """
         refused = [trial for point, trial in self.trials.items() if point != BASE and trial.status == REFUSED]
         reasons = {trial.rule: trial.reason for trial in reversed(refused)}
         return {reasons[rule]: count for rule, count in Counter(trial.rule for trial in refused).most_common()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the study as JSON values, for `--json`."""
         return {
             "target": self.subject.target,
             "models": [model.name for model in self.subject.models],
@@ -165,7 +164,7 @@ class Study:
         }
 
     def config(self, trial: Trial) -> dict[str, Any]:
-        """Return the complete configuration of a trial's machine, in the form for `-c`."""
+        """Return the complete configuration of a trial's machine, as the content of a file for `-c`."""
         return self.subject.configured(trial.set).to_dict()
 
     def definition(self) -> dict[str, Any]:
@@ -178,7 +177,7 @@ class Study:
         }
 
     def keep(self, folder: Path) -> None:
-        """Store the study in a folder from now on. Raises InputError if the folder has another study, or is in use."""
+        """Store the study in a folder from now on. Raises InputError if the folder is in use, or has another study."""
         definition = folder / DEFINITION
         if not definition.exists():
             journal = {} if (folder / JOURNAL).exists() else {JOURNAL: ""}
@@ -216,7 +215,7 @@ def _sources(target: str) -> str:
 
 
 def _journal(folder: Path) -> IO[bytes]:
-    """Open a study's journal with an exclusive lock. Raises InputError if another process has the lock."""
+    """Open and lock the journal of a study. Raises InputError if another process has locked it."""
     journal = (folder / JOURNAL).open("a+b")
     try:
         fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,7 +14,7 @@ from tilewright.fields import record, types
 
 Value: TypeAlias = bool | int | float | str
 FORM = Form(REAL, (int, float, str))
-#: The status of a machine: timed; refused by the target; excluded by a rule; or with a bound worse than the front.
+#: A machine is measured, refused by the target, excluded by a rule, or pruned because a bound is worse than the front.
 Status = Literal["measured", "refused", "excluded", "pruned"]
 MEASURED, REFUSED, EXCLUDED, PRUNED = STATUSES = get_args(Status)
 #: The point of the base machine.
@@ -22,19 +22,19 @@ BASE = -1
 
 
 def dominates(left: Sequence[float], right: Sequence[float]) -> bool:
-    """Return whether `left` is at least as good as `right` in all objectives and better in one. Smaller is better."""
+    """Return whether `left` is nowhere larger than `right`, and smaller in one objective (Pareto dominance)."""
     pairs = list(zip(left, right, strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One machine: the point in the space (or BASE), the varying keys, and the results.
+    """One machine: its point in the space (or BASE), its varying keys, and its results.
 
-    `status` is one of STATUSES, and `reason` says why the machine was not measured. `values` has the keys, sizes and
-    results by name. `layers` has, by model and layer name, a list with the layer's cycles for each of `causes`; their
-    sum is the layer's cycles. `host` has the layers on the host, by model. `seconds` is the wall time of the trial in
-    its worker.
+    `status` is one of STATUSES, and `reason` says why the machine was not measured. `values` maps the names of keys,
+    sizes and results to their values. `layers[model][layer]` is a list of cycles, one for each of `causes`, which add
+    up to the cycles of the layer. `host[model]` has the layers on the host. `seconds` is the wall time of the
+    measurement.
     """
 
     point: int
@@ -54,7 +54,7 @@ class Trial:
 
     @property
     def rule(self) -> str:
-        """The reason without its numbers. Refused machines are counted by this text."""
+        """The reason without its numbers, for counting refused machines by reason."""
         return re.sub(r"\d[\d,.]*", "N", self.reason)
 
     def objectives(self, names: tuple[str, ...]) -> tuple[float, ...]:
@@ -62,7 +62,7 @@ class Trial:
         return tuple(float(self.values[name]) for name in names)
 
     def by_cause(self, model: str, layer: str) -> dict[str, int]:
-        """Return the cycles of a layer by cause, or {} if the layer does not run on the machine."""
+        """Return the cycles of a layer as {cause: cycles}, or {} if the host runs the layer."""
         return dict(zip(self.causes, self.layers.get(model, {}).get(layer, ()), strict=False))
 
     def to_json(self) -> dict[str, Any]:
@@ -101,11 +101,11 @@ class Rule:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the keys and results in the rule."""
+        """The names of keys and results that the rule uses."""
         return frozenset(self._expression.names)
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Return whether `values` fulfil the rule. Raises InputError if the rule cannot be computed from the values."""
+        """Return whether `values` fulfil the rule. Raises InputError if a value is missing or has a wrong type."""
         try:
             return bool(self._expression.value(values.__getitem__, str))
         except KeyError as error:

@@ -1,8 +1,8 @@
 """A worker: a process of this computer that measures machines, one after the other.
 
-A worker and its parent process exchange lines of JSON through pipes. The worker's first line is empty, and means that
-the worker has started. A worker has its own session, so that Ctrl-C reaches only the parent process. The worker ends
-when the parent process ends.
+A worker and its parent process exchange lines of JSON through pipes. The worker sends an empty line when it has
+started. A worker has its own session, so that Ctrl-C reaches only the parent process. It ends when the parent process
+ends.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tilewright.errors import InputError, TilewrightError
 from tilewright.explore.measure import Subject, measured
 from tilewright.explore.trial import Trial
 
-#: One thread per worker, because the workers share the cores.
+#: A worker uses one thread, because the workers share the cores.
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-#: The Python code of a worker. It uses the module path of its parent (with -P, the current folder is not added).
+#: The Python code of a worker. It imports modules from the same folders as its parent; -P excludes the current folder.
 _BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tilewright.explore.worker import serve; serve()"
-#: The number of machines that are measured between two runs of the garbage collector.
+#: The garbage collector runs after this number of machines.
 UNCOLLECTED = 64
 #: The time limit of a worker's clean-up, in seconds.
 PATIENCE = 1.0
@@ -38,7 +38,7 @@ _MEASURED = count()
 
 
 class Worker:
-    """The parent's view of a worker. `task` is the machine that the worker measures."""
+    """A worker, as its parent process sees it. `task` is the machine that the worker measures at the moment."""
 
     def __init__(self, subject: Mapping[str, Any]) -> None:
         self.task: tuple[int, Mapping[str, str]] | None = None
@@ -54,7 +54,7 @@ class Worker:
         self._send(subject)
 
     def fileno(self) -> int:
-        """Return a file descriptor, which is readable when the worker has sent a line or has ended."""
+        """Return a file descriptor that is readable when the worker has sent a line or has ended."""
         return self._pipe(self._process.stdout).fileno()
 
     def measure(self, point: int, keys: Mapping[str, str]) -> None:
@@ -63,7 +63,7 @@ class Worker:
         self._send([point, dict(keys)])
 
     def said(self) -> Iterator[Trial]:
-        """Yield the received trials. Raises EOFError if the worker has ended, or raises the error of the worker."""
+        """Yield the received trials. Raises EOFError if the worker has ended. An error in the worker is raised here."""
         part = os.read(self.fileno(), 1 << 16)
         if not part:
             raise EOFError(self._end())
@@ -94,14 +94,14 @@ class Worker:
         self._pipe(self._process.stdout).close()
 
     def _end(self) -> str:
-        """End the worker and its child processes. Return the cause of the worker's end."""
+        """Kill the worker and its child processes. Return the cause of its end, a signal or a status."""
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         status = self._process.wait()
         return signal.Signals(-status).name if status < 0 else f"status {status}"
 
     def _send(self, data: Any) -> None:
-        with suppress(OSError):  # the worker has ended, which `said` reports
+        with suppress(OSError):  # if the worker has ended, `said` raises EOFError
             pipe = self._pipe(self._process.stdin)
             pipe.write(json.dumps(data).encode() + b"\n")
             pipe.flush()
@@ -113,9 +113,9 @@ class Worker:
 
 
 def collecting(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
-    """Measure a machine without the garbage collector, which runs only between machines, now and then.
+    """Measure a machine. The garbage collector must be disabled; it runs here, after every UNCOLLECTED machines.
 
-    If enabled, the collector would scan all objects twice per machine, which takes a tenth of the time.
+    An enabled collector would scan all objects twice per machine, a tenth of the time.
     """
     if next(_MEASURED) % UNCOLLECTED == UNCOLLECTED - 1:
         gc.collect()
@@ -123,9 +123,9 @@ def collecting(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
 
 
 def serve() -> None:
-    """Measure the machines that stdin lists, until stdin is closed."""
+    """Measure the machines that arrive on stdin, until stdin is closed."""
     answers = os.dup(1)
-    os.dup2(2, 1)  # the output of a library must not mix with the answers
+    os.dup2(2, 1)  # libraries print to stderr from here on, so that stdout only has answers
     signal.signal(signal.SIGINT, signal.default_int_handler)
     asked = SimpleQueue[bytes]()
     Thread(target=_listen, args=(asked,), daemon=True).start()
@@ -141,7 +141,7 @@ def serve() -> None:
 
 
 def _listen(asked: SimpleQueue[bytes]) -> None:
-    """Forward the lines of stdin. When stdin is closed, interrupt the main thread, and later kill the session."""
+    """Forward the lines of stdin. At its end, interrupt the main thread, and kill the session soon afterwards."""
     for line in sys.stdin.buffer:
         asked.put(line)
     signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)

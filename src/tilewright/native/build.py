@@ -16,9 +16,9 @@ from tilewright.files import replacing, scratch
 from tilewright.install import hint
 from tilewright.tools import compiling, run
 
-#: The compilers to search for, in this order, after $CC and before the package ziglang.
+#: The compilers to search for in this order if $CC is not set. The package ziglang comes last.
 COMPILERS = ("cc", "gcc", "clang")
-#: The linker option that reports undefined functions of a library, which otherwise fail only at load time.
+#: This linker option reports undefined functions; without it, a library fails only when it is loaded.
 COMPLETE = ("-Wl,--no-undefined",) if sys.platform == "linux" else ()
 #: The number of compiler errors that a message quotes.
 SHOWN = 3
@@ -29,8 +29,8 @@ TIMEOUT = 300
 def compiler(subject: str) -> list[str]:
     """Return the command of a C compiler.
 
-    Raises InputError if no compiler is installed, or if the compiler in $CC is missing. `subject` names the thing to
-    compile in the message.
+    Raises InputError if no compiler is installed, or if the compiler in $CC is missing. The message begins with
+    `subject`.
     """
     if command := shlex.split(os.environ.get("CC", "")):
         if shutil.which(command[0]) is None:
@@ -51,18 +51,18 @@ def library(
     flags: Sequence[str],
     generated: Mapping[str, str] | None = None,
 ) -> str:
-    """Compile C files into a shared library, whose file is replaced atomically. Return the compiler's warnings.
+    """Compile C files into a shared library and return the compiler's warnings. The file is replaced atomically.
 
-    `generated` has the text of further C files and headers, by name. Raises InputError with the compiler's messages;
-    `subject` names the thing to compile.
+    `generated` has further C files and headers, {name: text}. Raises InputError, naming `subject`, with the compiler's
+    messages.
     """
     return _compiled(subject, output, sources, ["-fPIC", "-Wall", "-shared", *COMPLETE, *flags], [], generated or {})
 
 
 def program(subject: str, output: Path, source: Path, flags: Sequence[str], libraries: Sequence[str]) -> str:
-    """Compile a C file into a program. Return the compiler's warnings.
+    """Compile a C file into a program and return the compiler's warnings.
 
-    Raises InputError with the compiler's messages; `subject` names the thing to compile.
+    Raises InputError, naming `subject`, with the compiler's messages.
     """
     warnings = _compiled(
         subject,

@@ -24,11 +24,10 @@ CONNECTION = Path(__file__).parent / "c"
 class HostLibrary:
     """A library `lib<name>.so`: its C sources, and the folder of the headers that hosts include.
 
-    `server` is a module; its function `main` runs in the device's process (connection.h). `requests` are the names of
-    the requests that the process answers. A generated header `requests.h` defines the number of each request, by its
-    name in capitals, for the C sources. If `config` is not None, the process gets this machine configuration as a JSON
-    file. `generated` has the text of further headers for hosts, by name. `links` are further linker arguments for
-    hosts.
+    `server` is a module whose function `main` runs in the device's process (connection.h). `requests` are the names of
+    the requests that the process answers. For the C sources, a generated header `requests.h` defines the numbers of the
+    requests, under their names in capitals. If `config` is not None, the process gets this machine configuration as a
+    JSON file. `generated` has further headers for hosts, {name: text}. `links` are linker arguments for hosts.
     """
 
     name: str

@@ -24,14 +24,14 @@ Answer = tuple[int, bytes | bytearray]
 class Server:
     """Answers the requests of one host.
 
-    `requests` has the names of the methods, by request number. A method gets the payload of the request and returns the
-    payload of the answer. If the method raises a TilewrightError, the answer is the text of the error.
+    Request number i calls the method `requests[i]`. The method gets the payload of the request, and returns the payload
+    of the answer. If the method raises a TilewrightError, the answer is the text of the error.
     """
 
     requests: ClassVar[Sequence[str]]
 
     def answer(self, kind: int, payload: bytes) -> Answer:
-        """Return the answer to a request: a status, which is 0 for a success, and a payload."""
+        """Return the answer to a request: a status (0: success) and a payload."""
         method: Callable[[bytes], bytes | bytearray] = getattr(self, self.requests[kind])
         try:
             return 0, method(payload)
@@ -43,20 +43,20 @@ class Server:
         return FAILED
 
     def end(self) -> None:
-        """Finish after the host has closed the connection. The text of a TilewrightError is printed."""
+        """Clean up after the host has closed the connection. If this raises a TilewrightError, its text is printed."""
 
 
 def shown(lines: Iterable[object]) -> str:
-    """Return lines as text for the host's stderr."""
+    """Return lines as text for stderr."""
     return "".join(f"tilewright: {line}\n" for line in lines)
 
 
 def serve(connection: int, start: Callable[[], Server], refused: int = FAILED) -> None:
-    """Answer the requests from a socket, given by its file descriptor, until the host closes the connection.
+    """Answer requests until the host closes the connection, the file descriptor of a socket.
 
-    If `start` raises a TilewrightError, every request is answered with the text of this error and the status `refused`.
+    If `start` raises a TilewrightError, every request is answered with the text of this error and the status `refused`,
+    so that the host can print the reason.
     """
-    # If the device cannot start, every request is answered with the reason, so that the host can print the reason.
     server = Server()
     refusal = None
     with suppress(ConnectionError), socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
@@ -98,10 +98,10 @@ def _process_of(host: socket.socket) -> int:
 
 
 def _end_with(host: socket.socket, process: int) -> None:
-    """End this process, even in the middle of a request, when the host has ended without waiting for this process."""
+    """End this process when the host ends, even in the middle of a request."""
     ended = select.poll()
     ended.register(host, 0)  # poll always reports the end of the connection
     ended.poll()
-    while os.getppid() == process:  # the host still runs, and waits for the end of this process
+    while os.getppid() == process:  # the host has closed the connection, and waits for this process
         time.sleep(0.1)
     os._exit(1)

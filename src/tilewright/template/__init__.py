@@ -1,4 +1,4 @@
-"""Create a package for a new target: a copy of the template `onemac`, which is complete and has passing tests."""
+"""Create a package for a new target: a copy of the template `onemac`, a complete target with passing tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUFFIXES = (".py", ".md", ".toml")
 
 
 def new_target(name: str, into: str | Path = ".") -> Path:
-    """Copy the template to the new folder tilewright_NAME in `into`, rename the target, and return the folder's path.
+    """Copy the template to a new folder `into`/tilewright_NAME, rename the target, and return the path of the folder.
 
     Raises InputError if the name is invalid or taken, or if the folder exists or cannot be created.
     """
@@ -36,6 +36,6 @@ def new_target(name: str, into: str | Path = ".") -> Path:
 
 
 def _renamed(text: str, name: str) -> str:
-    """Return `text` with the template's name replaced by `name` in each spelling: onemac, OneMac, ONEMAC."""
+    """Replace the template's name in its three spellings: onemac, OneMac, ONEMAC."""
     title = "".join(word.capitalize() for word in name.split("_"))
     return text.replace(TEMPLATE, name).replace("OneMac", title).replace(TEMPLATE.upper(), name.upper())

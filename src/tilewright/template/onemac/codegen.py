@@ -20,13 +20,13 @@ from tilewright.schedule import TokenStream
 from .config import Config
 from .isa import LAYOUT, UNIT, Opcode
 
-#: The machine leaves sums for the host to requantise, and treats a batch as additional rows.
+#: The machine stores sums, which the host requantises, and treats a batch as additional rows.
 TAKES = Takes(stores=False, batch=True)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The tiling of a matrix product, rows x depth by depth x outputs: `group` outputs and `chunk` inputs per tile."""
+    """The tiling of a matrix product (rows, depth) times (depth, outputs): `group` outputs, `chunk` inputs per tile."""
 
     rows: int
     depth: int
@@ -56,7 +56,7 @@ def plan(site: Site, config: Config) -> Plan | str:
     outputs = w.shape[0]
     depth = w.shape[-1]
     # Double buffering: each memory has two slots, and the DMA fills one slot while the other is in use. A slot holds
-    # `chunk` inputs and chunk * group weights. The depth is cut into the fewest pieces that fit, of about equal length.
+    # `chunk` inputs and chunk * group weights. The depth is cut into as few pieces as possible, of about equal length.
     slot = config.buffer_bytes // 2
     group = min(outputs, config.accumulators // 2, slot - 1)
     pieces = -(-depth // (slot // (1 + group)))
@@ -75,7 +75,7 @@ class Job(NamedTuple):
 
 
 def schedule(p: Plan) -> Iterator[Job]:
-    """Yield a Job for each DOT instruction, in order of execution. The weights are laid out in the same order."""
+    """Yield a Job for each DOT instruction, in order of execution. The weights have the same order in DRAM."""
     for row in range(p.rows):
         wgt = 0
         for out in range(0, p.outputs, p.group):
@@ -87,7 +87,7 @@ def schedule(p: Plan) -> Iterator[Job]:
 
 
 def weight_image(p: Plan, weights: Array) -> Raw:
-    """Return int8 weights (outputs, depth) as bytes, in the order in which LOADs read them for one row of inputs."""
+    """Return int8 weights (outputs, depth) as bytes, in the order in which the LOADs of one input row read them."""
     parts = [
         weights[j.out : j.out + j.outs, j.k : j.k + j.length].ravel()
         for j in schedule(Plan(1, p.depth, p.outputs, p.group, p.chunk))
@@ -96,7 +96,7 @@ def weight_image(p: Plan, weights: Array) -> Raw:
 
 
 def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
-    """Return a layer's encoded instructions. `x`, `w`, `acc`: DRAM addresses of inputs, weights and accumulators."""
+    """Return a layer's encoded instructions. `x`, `w` and `acc` are DRAM addresses of inputs, weights and sums."""
     stream = TokenStream(UNIT)
     slot = config.buffer_bytes // 2
     jobs = list(schedule(p))
@@ -114,7 +114,7 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
     groups = 0
     for index, job in enumerate(jobs):
         if index + 1 < len(jobs):
-            load(index + 1)  # before the STORE, which blocks the DMA unit until this DOT ends
+            load(index + 1)  # before the STORE below, because a STORE blocks the DMA unit until this DOT ends
         half = groups % 2
         base = index % 2 * slot
         operands = {"buf": base, "wgt": base + p.chunk, "length": job.length, "zero": zero}

@@ -1,4 +1,4 @@
-"""A launch: the footprint of each instruction (the memory ranges that it reads or writes), and the place of tensors."""
+"""A launch: the memory ranges that each instruction reads or writes (its footprint), and the places of tensors."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ class OneMacLaunch(Stream[Config]):
             return (BUF, WRITE, row["buf"], length), (space, READ, first, length)
         if row["opcode"] == Opcode.STORE:
             return (ACC, READ, row["acc"], count), (space, WRITE, first, 4 * count)
+        # A DOT that does not clear the accumulators also reads them.
         sums = WRITE if row["clear"] else READ | WRITE
         return (
             (BUF, READ, row["buf"], length),

@@ -23,7 +23,7 @@ class Machine:
         self.acc = np.zeros((samples, config.accumulators), "<i4")
 
     def execute(self, row: Mapping[str, int], where: str) -> None:
-        """Execute one decoded instruction. `where` is its name in error messages."""
+        """Execute one decoded instruction. `where` names the instruction in errors."""
         {Opcode.LOAD: self._load, Opcode.DOT: self._dot, Opcode.STORE: self._store}[Opcode(row["opcode"])](row, where)
 
     def _load(self, row: Mapping[str, int], where: str) -> None:
@@ -37,6 +37,7 @@ class Machine:
     def _dot(self, row: Mapping[str, int], where: str) -> None:
         length = row["length"]
         count = row["count"]
+        # int8 minus a zero point needs 9 bits, which float32 holds exactly.
         inputs = self.buf[:, row["buf"] : row["buf"] + length].astype(np.float32) - np.float32(row["zero"])
         weights = self.buf[:, row["wgt"] : row["wgt"] + length * count].reshape(self.samples, count, length)
         acc = self.acc[:, row["acc"] : row["acc"] + count]

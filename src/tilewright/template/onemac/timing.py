@@ -20,7 +20,7 @@ MACS_PER_CYCLE = 1
 
 @dataclass(frozen=True)
 class Timing:
-    """The numbers of one timing model. The config has the latency of DRAM."""
+    """The numbers of one timing model. The latency of DRAM is a key of the configuration."""
 
     dispatch: int  # cycles before an instruction starts its work
     mac: int  # cycles of one multiply-accumulate
@@ -34,7 +34,7 @@ GUESS = Timing(
     burst=256,  # AXI4
     source=TimingModel("guess", "one MAC per cycle by design; everything else assumed, nothing measured"),
 )
-#: The minimum of each number that `--timing guess,KEY=VALUE` may change.
+#: `--timing guess,KEY=VALUE` may change these numbers; each has a minimum.
 MODELS = given.Models.of([GUESS], dispatch=0, mac=1, burst=1)
 
 
