@@ -115,7 +115,7 @@ def compile(
     machine = targets.get(target)
     chosen = machine.config(config, overrides or {})
     mode = rounding_mode(rounding or graph.rounding).name
-    model_of_time = runs.timing_model(machine, timing)
+    model_of_time = runs.timing_model(machine, timing, chosen)
     planner = takes_schedules(machine) if schedule is not None or search else None
     wanted = planner.schedule(schedule) if planner else None
 

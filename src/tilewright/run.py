@@ -21,7 +21,7 @@ from tilewright.sim.figures import Definition, Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import given
-from tilewright.targets.base import Config, LaunchResult, Target
+from tilewright.targets.base import Config, LaunchResult, Target, TimesByMachine
 from tilewright.targets.users import Execution
 
 #: The memory limit, in bytes, of samples that run together. A host step uses up to BYTES_A_VALUE bytes per value.
@@ -196,7 +196,8 @@ def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, Launch
     Raises MachineError if a launch cannot run to its end.
     """
     target = targets.get(program.target)
-    options = RunOptions(timing_model(target, timing), check=False, values=False, serial=False)
+    model = timing_model(target, timing, machine_of(program))
+    options = RunOptions(model, check=False, values=False, serial=False)
     for launch in program.launches:
         with one_thread():
             result = target.launch(program, launch, {}, options)
@@ -230,11 +231,19 @@ def samples_together(graph: Graph) -> int:
     return max(1, TOGETHER_BYTES // (BYTES_A_VALUE * widest))
 
 
-def timing_model(target: Target, name: str | None) -> str | None:
-    """Return `name`, or the target's first timing model. Raises InputError if the target has no such timing model.
+def machine_of(program: Program) -> Config:
+    """Return the configuration of the machine that a program was compiled for."""
+    return targets.get(program.target).config(program.config, {})
 
-    `name` may be a what-if of a timing model: "NAME,KEY=VALUE,...".
+
+def timing_model(target: Target, name: str | None, config: Config) -> str | None:
+    """Return `name`, or the first timing model of the machine `config`. None: the target has no timing model.
+
+    `name` may be a what-if of a timing model: "NAME,KEY=VALUE,...". Raises InputError if the target has no such timing
+    model.
     """
+    if name is None and isinstance(target, TimesByMachine):
+        return target.first_timing(config)
     if name is None:
         return target.timing_models[0].name if target.timing_models else None
     return given.timing_model(target.timing_models, name, target.name).name
@@ -245,9 +254,10 @@ class _Job:
         self.began = perf_counter()
         self.program = program
         self.target = targets.get(program.target)
-        self.options = RunOptions(timing_model(self.target, timing), check, True, order, seed)
+        config = machine_of(program)
+        self.options = RunOptions(timing_model(self.target, timing, config), check, True, order, seed)
         self.bound = 0  # lower bound of the cycles of all launches that have run
-        about = self.target.describe(self.target.config(program.config, {}))
+        about = self.target.describe(config)
         self.machine = about
         self.peak = int(about["macs_per_cycle"])
 

@@ -60,7 +60,7 @@ def debug(
     """
     from tilewright.debug.session import Session
     from tilewright.report import record
-    from tilewright.run import timing_model
+    from tilewright.run import machine_of, timing_model
     from tilewright.targets import get
 
     saved = record.load(path).run if path.endswith(".twr") else None
@@ -72,7 +72,7 @@ def debug(
         timing = timing or saved["summary"].get("timing")
     program, expected = _of_run(path, saved) if saved else _program(path, machine, rounding)
     samples = inputs.samples_of(program, source, None, None, None)
-    model = timing_model(get(program.target), timing)
+    model = timing_model(get(program.target), timing, machine_of(program))
     session = Session(program, samples.values if samples else None, order, model, expected)
     if saved:
         _same_run(path, program, session, saved)

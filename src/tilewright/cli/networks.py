@@ -162,13 +162,13 @@ def explain(
     from tilewright.files import replacing
     from tilewright.program import stages
     from tilewright.report import explain as report
-    from tilewright.run import timing_model
+    from tilewright.run import machine_of, timing_model
 
     machine = targets.get(compilation.target)
     planner = schedules.takes_schedules(machine, "--save-schedule") if save_schedule else None
-    chosen = timing_model(machine, timing)
     with options.with_firmware(compilation.target, firmware):
         program = _compiled(compilation, timing, firmware)
+    chosen = timing_model(machine, timing, machine_of(program))
     text = stages.text(machine.explain(program, timing))
     if planner and save_schedule:
         with replacing(save_schedule) as file:

@@ -131,7 +131,7 @@ def _exec_elf(
     lacks = "has no processor that runs ELF files", "compile a model for it instead"
     processor, config = machine.of(Processor, "an ELF file does not name its target", "cfu", *lacks)
     with options.replaced(processor.name, user_cfu), options.debugged(processor.name, gdb):
-        done = processor.execute(Path(path), config, timing_model(processor, simulation.timing), limit)
+        done = processor.execute(Path(path), config, timing_model(processor, simulation.timing, config), limit)
     if profile:
         with replacing(profile) as file:
             file.write(json.dumps(done.speedscope).encode())
@@ -145,7 +145,7 @@ def _exec_c(path: str, machine: Machine, flags: list[str], simulation: Simulatio
 
     lacks = "runs no C files", "give -t gemmini, or compile it for this target"
     compiler, config = machine.of(RunsC, "a C file does not name its target", "gemmini", *lacks)
-    timing_model(compiler, simulation.timing)
+    timing_model(compiler, simulation.timing, config)
     return _report(compiler.run_c(regular(path), config, flags), simulation, path)
 
 

@@ -70,7 +70,7 @@ def study_of(
     given.refuse_unknown(option("--space"), type(config), [axis.key for axis in space.axes])
     for rule in space.rules:
         Rule(rule)
-    timing = timing_model(chosen, timing)
+    timing = timing_model(chosen, timing, config)
     subject = Subject(target, loaded, config.to_dict(), rounding, timing, space.rules)
     return Study(subject, space, tuple(objectives), seed)
 

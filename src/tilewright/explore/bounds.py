@@ -45,7 +45,7 @@ def least(
     lowest = {name: float(value) for name, value in sizes.items() if not isinstance(value, str)}
     lowest |= {"cycles": 0.0, "dram_bytes": 0.0, "energy": 0.0}
     target = subject.machine
-    timing = timing_model(target, subject.timing)
+    timing = timing_model(target, subject.timing, config)
     for model in subject.models:
         here = frozenset(host.get(model.name, ()))
         if isinstance(target, Bounded) and timing:

@@ -142,7 +142,7 @@ class Subject:
 
     def compiled(self, graph: Graph, config: Configuration) -> tuple[Program, str | None]:
         """Compile a network for a machine. Return the program and the study's timing model."""
-        timing = timing_model(self.machine, self.timing)
+        timing = timing_model(self.machine, self.timing, config)
         return self.machine.compile(graph, config, self.rounding or graph.rounding, timing), timing
 
     def to_json(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Passes:
     @cached_property
     def sound(self) -> bool:
         """Whether every step can run, and accesses only elements inside the memories."""
-        return self.order.complete and not any(finding.kind == OUT_OF_RANGE for finding in self._unsound)
+        return self.order.complete and not any(finding.kind in (DEADLOCK, OUT_OF_RANGE) for finding in self._unsound)
 
     @cached_property
     def hazards(self) -> tuple[Finding, ...]:

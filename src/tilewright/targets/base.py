@@ -128,6 +128,14 @@ class Change:
 
 
 @runtime_checkable
+class TimesByMachine(Protocol):
+    """A target whose machines differ in their first timing model. Other targets have one first timing model."""
+
+    def first_timing(self, config: Any) -> str:
+        """Return the name of the timing model that a run of the machine uses if the user names none."""
+
+
+@runtime_checkable
 class Walks(Protocol):
     """A target whose launches can be run instruction by instruction, forwards and back (`tilewright debug`)."""
 

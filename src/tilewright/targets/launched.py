@@ -209,13 +209,18 @@ class LaunchedTarget(given.Machine[C]):
 
     timing_models: tuple[TimingModel, ...]
 
+    def first_timing(self, config: C) -> str:
+        """Return the name of the timing model that a run of the machine uses if the user names none."""
+        return self.timing_models[0].name
+
     def driver(self) -> type[Launched[C]]:
         """Return the class of launches. The method imports this class, so that it is loaded only when needed."""
         raise NotImplementedError
 
     def launched(self, program: Program, launch: Launch, timing: str | None = None) -> Launched[C]:
         """Return the driver of a launch on its machine. `timing` is the name of a timing model (None: the first)."""
-        return self.driver()(program, launch, self.config_of(program), timing or self.timing_models[0].name)
+        config = self.config_of(program)
+        return self.driver()(program, launch, config, timing or self.first_timing(config))
 
     def launch(
         self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions

@@ -120,12 +120,23 @@ class Interpreter:
         touched.update(("DRAM", byte) for byte in range(address, address + size))
         return self.dram[address : address + size]
 
+    def loops(self, record: Record) -> tuple[Sequence[int], int, int]:
+        """Return the listed micro-ops of a GEMM or ALU instruction, and its outer and inner iterations."""
+        begin, end = record.get("uop_bgn", 0), record.get("uop_end", 0)
+        outer, inner = record.get("iter_out", 0), record.get("iter_in", 0)
+        if not self.rules.counters_wrap:
+            return range(begin, end), outer, inner
+        # Counters count up until they reach end - 1, modulo their values.
+        counts, depth = 2 << self.config.index_bits.uop, self.config.uop.depth
+        uops = [(begin + i) % depth for i in range((end - begin) % counts or counts)]
+        return uops, outer or 1 << 14, inner or 1 << 14
+
     def _micro_ops(self, record: Record, memory: Memory) -> Iterator[tuple[int, int, int, int]]:
         """Yield a tuple (dst, src, wgt, outer iteration) for each micro-op, in execution order."""
-        uops = range(record.get("uop_bgn", 0), record.get("uop_end", 0))
+        uops, outer, inner = self.loops(record)
         self.reads.update((f"cache{int(memory)}", uop) for uop in uops)
-        for o in range(record.get("iter_out", 0)):
-            for i in range(record.get("iter_in", 0)):
+        for o in range(outer):
+            for i in range(inner):
                 for uop in uops:
                     d, s, w = (
                         int(base) + o * record.get(f"{name}_factor_out", 0) + i * record.get(f"{name}_factor_in", 0)
@@ -158,19 +169,23 @@ class Interpreter:
         memory = Memory.ALU_UOP if self.four else Memory.UOP
         width, rules = self.config.acc.width, self.rules
         first = int(self.cache[memory][record.get("uop_bgn", 0), 2])
+        last, before = -1, self.acc[0]
         for d, s, _, o in self._micro_ops(record, memory):
+            source = before if rules.reads_stale and s == last else self.acc[s].copy()
+            last, before = d, self.acc[d].copy()
             if op == AluOp.REQ:
                 self.reads.add(("acc", d))
                 self._write(d, self._requantised(d, s, first + field * o), to_out=True)
                 continue
             left = s if immediate is not None and rules.immediate_reads_src else d
             self.reads |= {("acc", left)} if immediate is not None else {("acc", left), ("acc", s)}
-            right = np.full_like(self.acc[d], immediate) if immediate is not None else self.acc[s]
+            right = np.full_like(self.acc[d], immediate) if immediate is not None else source
+            value = source if immediate is not None and rules.immediate_reads_src else self.acc[left]
             if own or op is None:
                 assert own is not None
-                self._write(d, own.on(self.acc[left], right, field).astype(np.int64), to_out=True)
+                self._write(d, own.on(value, right, field).astype(np.int64), to_out=True)
                 continue
-            pairs = zip(self.acc[left].reshape(-1).tolist(), right.reshape(-1).tolist(), strict=True)
+            pairs = zip(value.reshape(-1).tolist(), right.reshape(-1).tolist(), strict=True)
             form = Form(rules, 32 if rules.wide_alu else width, immediate is not None, field < 0)
             made = [evaluate(op, a, b, form) for a, b in pairs]
             value = np.array(made, np.int64).astype(f"int{width}").astype(np.int64)

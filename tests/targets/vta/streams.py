@@ -145,15 +145,16 @@ def reload_uops(rng: np.random.Generator, config: Config) -> Record:
     count = int(rng.integers(0, 5))
     first = int(rng.integers(0, config.uop.depth - count))
     chip = config.uop if memory == UOP else config.alu_uop
-    rows = int(rng.integers(0, 3))
+    rows = int(rng.integers(config.rules.hangs, 3))
     base = int(rng.integers(0, chip.depth - count * max(1, rows)))
     return uop_load(config, memory, first, count) | {"sram_base": base, "y_size": rows}
 
 
 def move(rng: np.random.Generator, config: Config) -> Record:
-    memories = [INP, INP, WGT, ACC, ACC, ACC_8BIT, OUT] + ([PAR] * 3 if config.has_parameters else [])
+    memories = [INP, INP, WGT, ACC, ACC] + ([PAR] * 3 if config.has_parameters else [])
+    memories += [] if config.rules.hangs else [ACC_8BIT, OUT]
     memory = int(rng.choice(memories))
-    rows, columns = int(rng.integers(0, 3)), int(rng.integers(0, 3))
+    rows, columns = int(rng.integers(config.rules.hangs, 3)), int(rng.integers(0, 3))
     record = {"opcode": LOAD, "memory_type": memory, "y_size": rows, "x_size": columns}
     if rng.random() < 0.4:
         record |= {name: int(rng.integers(0, 2)) for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")}
@@ -169,7 +170,7 @@ def move(rng: np.random.Generator, config: Config) -> Record:
 
 
 def store(rng: np.random.Generator, config: Config) -> Record:
-    rows, columns = int(rng.integers(0, 3)), int(rng.integers(0, 3))
+    rows, columns = int(rng.integers(config.rules.counters_wrap, 3)), int(rng.integers(0, 3))
     base = int(rng.integers(0, config.acc.depth - rows * columns + 1))
     record = {"opcode": STORE, "memory_type": OUT, "sram_base": base, "y_size": rows, "x_size": columns}
     return record | {"dram_base": int(rng.integers(0, 16)), "x_stride": int(rng.integers(2, 6))}

@@ -67,11 +67,11 @@ class Tally(Interpreter):
         config, alu = self.config, record["opcode"] == ALU
         op, memory = config.opcodes[record.get("alu_opcode", 0)], "alu_uop" if alu and self.four else "uop"
         values, through = config.batch * config.block, not self.four and self.rules.out_memory
-        for _ in range(record.get("iter_out", 0)):
-            listed = range(record.get("uop_bgn", 0), record.get("uop_end", 0))
-            if alu and op == "req" and listed and record.get("iter_in", 0):
+        listed, outer, inner = self.loops(record)
+        for _ in range(outer):
+            if alu and op == "req" and listed and inner:
                 self.reads_of["par"] += 3
-            for _ in range(record.get("iter_in", 0)):
+            for _ in range(inner):
                 for _ in listed:
                     self.reads_of[memory] += 1
                     self.writes_of["acc"] += 1

@@ -60,13 +60,14 @@ def macros(config: Config) -> dict[str, str]:
 
 def test_derived_numbers_agree_with_the_configuration(config: Config) -> None:
     found = macros(config)
-    for chip in (config.uop, config.inp, config.wgt, config.acc, config.out):
+    assert found.get("VTA_UOP_DEPTH", str(1 << config.index_bits.uop)) == str(config.uop.depth)
+    for chip in (config.uop._replace(index_bits=config.index_bits.uop), config.inp, config.wgt, config.acc, config.out):
         name = chip.name.upper()
         assert int(found[f"VTA_{name}_BUFF_DEPTH"]) == chip.depth == 1 << int(found[f"VTA_LOG_{name}_BUFF_DEPTH"])
         assert int(found[f"VTA_{name}_ELEM_BYTES"]) == chip.tile_bytes
         # upstream's own way from the keys
         assert int(found[f"VTA_{name}_BUFF_SIZE"]) == 1 << int(found[f"VTA_LOG_{name}_BUFF_SIZE"])
-        if chip is not config.uop:
+        if name != "UOP":
             assert int(found[f"VTA_{name}_MATRIX_WIDTH"]) == chip.shape[0] * chip.shape[1] * chip.width
             assert int(found[f"{name}_MAT_AXI_RATIO"]) == 8 * chip.tile_bytes // config.bus_bits
     for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH", "LOG_ACC_WIDTH", "LOG_BATCH", "LOG_BLOCK"):

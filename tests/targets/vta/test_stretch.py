@@ -22,6 +22,7 @@ from tilewright.targets.vta.isa.fields import Memory, Opcode, Uops
 from tilewright.targets.vta.isa.own import OwnOperation
 from tilewright.targets.vta.isa.stream import Record, decode, encode, encode_uops
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
+from tilewright.targets.vta.steps.micro_kernel import Kernel
 from tilewright.targets.vta.values import actions as planning
 from tilewright.targets.vta.values import loop
 from tilewright.targets.vta.values.actions import Action, StepBatch, actions, plan, stored_resets
@@ -69,7 +70,8 @@ def memory(rng: np.random.Generator, config: Config, samples: int) -> Callable[[
 def transfer(rng: np.random.Generator, config: Config) -> Record:
     """A LOAD or STORE of a few tiles, now and then empty or padded, of data or of what others have stored."""
     kind = [Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT, Memory.OUT][int(rng.integers(5))]
-    rows, columns, stride = (int(rng.integers(low, 4)) for low in (0, 0, 0))
+    some_rows = kind == Memory.OUT and config.rules.counters_wrap  # such a STORE without rows stores 65,536
+    rows, columns, stride = (int(rng.integers(low, 4)) for low in (some_rows, 0, 0))
     record: dict[str, int] = {"opcode": Opcode.STORE if kind == Memory.OUT else Opcode.LOAD, "memory_type": kind}
     record |= {"sram_base": int(rng.integers(TILES)), "dram_base": int(rng.integers(4))}
     record |= {"y_size": rows, "x_size": columns, "x_stride": stride}
@@ -88,7 +90,7 @@ def compute(rng: np.random.Generator, config: Config) -> Record:
     begin = int(rng.integers(60))
     loop = {
         "uop_bgn": begin,
-        "uop_end": begin + int(rng.integers(5)),
+        "uop_end": begin + int(rng.integers(config.rules.counters_wrap, 5)),
         "iter_out": 2,
         "iter_in": int(rng.integers(1, 3)),
     }
@@ -161,7 +163,11 @@ def test_both_forms_agree(name: str, semantics: str) -> None:
         arrays, compiled = (Machine(config, dram(), samples) for _ in "ab")
         arrays.run(actions(elaborated, steps, stored))
         parts = plan(elaborated, steps, stored, samples)
-        assert [type(part) for part in parts] == [StepBatch]
+        # The loop does not support ALU instructions that read a tile without its last write.
+        alone = [part.work for part in parts if isinstance(part, Action)]
+        assert all(isinstance(work, Kernel) and work.follows.any() for work in alone)
+        assert bool(alone) <= config.rules.reads_stale
+        assert len(parts) > len(alone)
         compiled.run(parts)
         check(compiled, arrays, seed)
 

@@ -27,7 +27,7 @@ TOKENS = (
 
 
 def config_of(**changes: Any) -> Config:
-    return PRESETS["tsim"].with_overrides(changes)
+    return PRESETS["pynq"].with_overrides(changes)
 
 
 def elaborated(records: list[Record], config: Config) -> Elaborated:

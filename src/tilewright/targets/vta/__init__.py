@@ -25,7 +25,7 @@ from tilewright.targets.vta.causes import CAUSES
 from tilewright.targets.vta.changes import SPACES, changes
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.stream import image_of
-from tilewright.targets.vta.timing import DEFAULT, MODELS, Intervals
+from tilewright.targets.vta.timing import MODELS, Intervals, first
 from tilewright.targets.vta.timing.model import ports
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class VtaTarget(LaunchedTarget[Config]):
     causes = CAUSES
     offers = ("alu=rounding", "alu=fused", "alu=float")
     spaces = SPACES
+
+    def first_timing(self, config: Config) -> str:
+        return first(config)
 
     def describe(self, config: Config) -> dict[str, Any]:
         forms = [form for form in Intervals._fields if form != "requantise" or config.has_parameters]
@@ -84,7 +87,7 @@ class VtaTarget(LaunchedTarget[Config]):
     def compile(self, graph: Graph, config: Config, rounding: str, timing: str | None = None) -> Program:
         from tilewright.targets.vta.compiler.compiler import compile_graph
 
-        return compile_graph(graph, config, rounding, timing or DEFAULT)
+        return compile_graph(graph, config, rounding, timing or self.first_timing(config))
 
     def schedule(self, source: object) -> Schedule:
         from tilewright.targets.vta.schedule import read
@@ -102,7 +105,9 @@ class VtaTarget(LaunchedTarget[Config]):
     ) -> Program:
         from tilewright.targets.vta.compiler.scheduled import compile_scheduled
 
-        return compile_scheduled(graph, config, rounding, timing or DEFAULT, self.schedule(schedule), search)
+        return compile_scheduled(
+            graph, config, rounding, timing or self.first_timing(config), self.schedule(schedule), search
+        )
 
     def schedule_of(self, program: Program) -> Schedule:
         from tilewright.targets.vta.compiler.scheduled import schedule_of
@@ -129,7 +134,7 @@ class VtaTarget(LaunchedTarget[Config]):
         from tilewright.targets.vta.compiler.lower import lower
         from tilewright.targets.vta.compiler.lowered import Context
 
-        return not isinstance(lower(site, Context(config, rounding_mode(rounding), DEFAULT)), str)
+        return not isinstance(lower(site, Context(config, rounding_mode(rounding), self.first_timing(config))), str)
 
     def driver(self) -> type[VtaLaunch]:
         from tilewright.targets.vta.passes import VtaLaunch
@@ -165,7 +170,7 @@ class VtaTarget(LaunchedTarget[Config]):
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         from tilewright.targets.vta.compiler.explain import explain
 
-        return explain(program, timing or self.timing_models[0].name)
+        return explain(program, timing or self.first_timing(self.config_of(program)))
 
     def conform(self, path: Path) -> ConformCase:
         from tilewright.targets.vta.conform import conform

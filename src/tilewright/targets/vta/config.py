@@ -71,6 +71,7 @@ RANGES = {
     "queue_depth": (1, 1 << 20, "instructions"),
     "token_depth": (1, 1 << 20, "tokens"),
     "burst_beats": (1, 256, "AXI4 has up to 256"),
+    "uop_depth": (2, 1 << SRAM_BASE_BITS, "micro-ops"),
     "stages": (3, 4, "load, compute, store; or load, gemm, activate, store"),
     "acc_banks": (1, 16, "parts of acc"),
     **dict.fromkeys(("LOG_ALU_UOP_BUFF_SIZE", "LOG_PAR_BUFF_SIZE"), (3, 18, "log2 bytes")),
@@ -80,6 +81,8 @@ RANGES = {
 
 #: The keys of hdl.multipliers.MULTIPLIERS. The keys are repeated here because a run imports no gateware modules.
 MULTIPLIERS = ("single", "packed", "logic")
+#: The values of TARGET whose flow in upstream's tools builds or simulates the Chisel design.
+CHISEL_FLOWS = ("tsim", "de10nano")
 #: How DRAM answers in the timing model chisel: after `dram_latency` cycles, or as in upstream's tsim.
 MEMORIES = ("delay", "tsim")
 #: The on-chip memory of each memory id.
@@ -137,6 +140,7 @@ class Config:
     burst_beats: int = timed(256)  # beats of the longest burst of upstream's Chisel design: its LOG_BURST; see timing
     memory_model: str = field(default="delay", metadata=given.ONLY_TIME)  # "tsim": the memory of upstream's tsim
     token_depth: int = timed(1024)  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
+    uop_depth: int | None = None  # micro-ops in the micro-op memory; None: as many as the micro-op fields can address
     semantics: str = "hls"  # the upstream implementation to follow where several differ: isa/alu.py, SEMANTICS
     stages: int = 3  # 4: the tensor ALU is a unit of its own, with its own micro-ops
     acc_banks: int = 4  # four stages only: banks of acc, each used by one unit at a time
@@ -288,7 +292,8 @@ class Config:
 
     @cached_property
     def uop(self) -> Sram:
-        return Sram("uop", self.index_bits.uop, (1, 1), 8 * UOP_BYTES)
+        bits = self.index_bits.uop if self.uop_depth is None else self.uop_depth.bit_length() - 1
+        return Sram("uop", bits, (1, 1), 8 * UOP_BYTES)
 
     @cached_property
     def inp(self) -> Sram:
@@ -393,6 +398,8 @@ class Config:
     def restrictions(self) -> Iterator[Restriction]:
         """The reasons why hls, chisel or opencl (upstream's implementations) cannot run this machine: docs/vta.md."""
         bits = self.index_bits
+        if self.uop_depth is not None:
+            yield Restriction("hls", "has a micro-op memory of as many entries as the micro-op fields can address")
         if (self.stages, self.alu, self.own_alu) != (3, "upstream", ()):
             yield Restriction("all", "upstream has three stages and an ALU of five operations")
         if bits.acc > bits.inp:
@@ -407,6 +414,12 @@ class Config:
             yield Restriction("chisel", "the ALU handles batch row 0 only")
         if {layout.offsets["dst_factor_out"] for layout in (self.formats.gemm, self.formats.alu)} != {64}:
             yield Restriction("opencl", "takes dst_factor_out from bit 64, the C struct puts it elsewhere")
+
+    @property
+    def is_chisel(self) -> bool:
+        """Whether upstream's flow for this machine is its Chisel design, and the design can run the machine."""
+        restricted = {restriction.reference for restriction in self.restrictions}
+        return self.TARGET in CHISEL_FLOWS and not restricted & {"all", "chisel"}
 
 
 #: Our own keys and their defaults.
@@ -437,11 +450,11 @@ def _check(c: Config) -> None:
             refuse(f"{key} is {shown(value)}", one_of(value, words))
     for key, (low, high, reason) in RANGES.items():
         value = getattr(c, key)
-        if value is None and key in ("LOG_BUS_WIDTH", "clock_mhz", *CORE_KEYS):
+        if value is None and key in ("LOG_BUS_WIDTH", "clock_mhz", "uop_depth", *CORE_KEYS):
             continue
         if type(value) is not int or not low <= value <= high:
             refuse(f"{key} is {shown(value)}, not an integer in {low}..{high} ({reason})")
-        if key in CORE_KEYS and value & (value - 1):
+        if key in ("uop_depth", *CORE_KEYS) and value & (value - 1):
             refuse(f"{key} is {value}, not a power of two", "memories and lanes are built in powers of two")
     for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):
         if getattr(c, key) > c.LOG_ACC_WIDTH:
@@ -453,6 +466,9 @@ def _check(c: Config) -> None:
         if not 1 <= bits <= SRAM_BASE_BITS:
             depths = f"2^1 (an index has at least one bit) to 2^{SRAM_BASE_BITS} (sram_base has {SRAM_BASE_BITS} bits)"
             refuse(f"the {name} memory has 2^{bits} tiles, not {depths}", f"change {key}")
+    if c.uop_depth is not None and c.uop_depth > 1 << c.index_bits.uop:
+        limit = f"the 2^{c.index_bits.uop} micro-ops that the fields can address"
+        refuse(f"uop_depth is {c.uop_depth}, above {limit}", "increase LOG_UOP_BUFF_SIZE, or decrease uop_depth")
     for sram in (c.inp, c.wgt, c.acc, c.out):
         bits = sram.shape[0] * sram.shape[1] * sram.width
         if bits % 8 or bits // 8 > PAGE:
@@ -495,3 +511,7 @@ PRESETS = {
     for name in ("pynq", "ultra96", "zcu104", "de10nano", "intelfocl", "fsim", "tsim")
 }
 PRESETS |= {name: replace(PRESETS[name], HW_VER="0.0.1") for name in ("zcu104", "intelfocl")}
+# Upstream's build DefaultDe10Config, which tsim uses by default (hardware/chisel/Makefile:35). Depth of the micro-op
+# memory: core/Configs.scala:42. Bursts: shell/Configs.scala:75.
+PRESETS |= {name: replace(PRESETS[name], uop_depth=2048, burst_beats=16) for name in CHISEL_FLOWS}
+PRESETS["tsim"] = replace(PRESETS["tsim"], memory_model="tsim")

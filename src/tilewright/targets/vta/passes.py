@@ -28,7 +28,7 @@ from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.launch.pack import pack, unpack
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.steps.portability import portability, write_distance
-from tilewright.targets.vta.timing import DEFAULT, MODELS
+from tilewright.targets.vta.timing import MODELS, first
 from tilewright.targets.vta.timing.limits import Limits, arguments, of_layers, summed
 from tilewright.targets.vta.timing.model import expect
 from tilewright.targets.vta.values.actions import Action, StepBatch, plan, stored_resets
@@ -265,7 +265,7 @@ def _off_chip(program: Elaborated) -> list[Finding]:
 
 
 def _times(program: Elaborated, relation: Order, options: RunOptions) -> Callable[[], Times]:
-    model = MODELS[options.timing or DEFAULT]
+    model = MODELS[options.timing or first(program.config)]
     if options.serial:
         return partial(model.traces, program, relation)
     return lambda: (model.trace(program, relation), None)

@@ -164,7 +164,11 @@ def _widths(config: Config, tiles: Sequence[Sram]) -> Macros:
 
 def _memories(config: Config) -> dict[str, int | str]:
     macros: dict[str, int | str] = {"VTA_INS_ELEM_BYTES": INSN_BYTES}
-    for chip in config.chips:
+    if config.uop_depth is not None:
+        macros["VTA_UOP_DEPTH"] = config.uop_depth
+    # Upstream takes the widths of micro-op fields from VTA_LOG_UOP_BUFF_DEPTH, even if the memory has fewer entries.
+    addressed = config.uop._replace(index_bits=config.index_bits.uop)
+    for chip in (addressed, *config.chips[1:]):
         name = f"VTA_{{}}{chip.name.upper()}_{{}}"
         macros[name.format("", "ELEM_BYTES")] = chip.tile_bytes
         macros[name.format("", "BUFF_SIZE")] = chip.depth * chip.tile_bytes

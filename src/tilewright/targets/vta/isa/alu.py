@@ -1,7 +1,7 @@
 """The instruction semantics on which upstream's implementations disagree, and the operations of the tensor ALU.
 
-`Semantics` has one named switch for each disagreement. Sources: hardware/xilinx/src/vta.cc (hls),
-src/sim/sim_driver.cc (fsim), hardware/chisel (chisel; read, not run). A program is portable if no switch affects it.
+`Semantics` has one named switch for each disagreement. A program is portable if no switch affects it. Sources:
+hardware/xilinx/src/vta.cc (hls), src/sim/sim_driver.cc (fsim), hardware/chisel/src/main/scala (chisel).
 
 The operations work on whole arrays of accumulators. The interpreter of the tests (tests/targets/vta/interpreter.py)
 defines the same operations on single integers, in a form for readers; the tests compare both definitions. Sources:
@@ -56,6 +56,13 @@ class Semantics:
     multiplies: bool
     #: The immediate form of an ALU operation uses acc[src], not acc[dst], as its first operand.
     immediate_reads_src: bool
+    #: Counters stop at `end - 1`, so an empty micro-op range and a count of 0 (loops, y_size of STORE) run through all
+    #: values of the counter (core/TensorGemm.scala:268); otherwise such an instruction does nothing.
+    counters_wrap: bool = False
+    #: MUL and LOAD ACC_8BIT stop fetch (core/Decode.scala:137), and a LOAD with y_size 0 never ends.
+    hangs: bool = False
+    #: An ALU micro-op reads acc[src] without the write of the micro-op just before it (core/TensorAlu.scala:386).
+    reads_stale: bool = False
 
 
 SEMANTICS = {
@@ -63,7 +70,7 @@ SEMANTICS = {
     for item in (
         Semantics("hls", True, True, False, True, False, "low_signed", False, False, False),
         Semantics("fsim", False, False, True, False, True, "full", True, True, False),
-        Semantics("chisel", True, False, True, False, False, "low_unsigned", False, False, True),
+        Semantics("chisel", True, False, True, False, False, "low_unsigned", False, False, True, True, True, True),
     )
 }
 

@@ -64,8 +64,9 @@ REGION_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "uop", "acc")
 #: Upstream's VTA_INS_WIDTH and VTA_UOP_WIDTH, in bytes.
 INSN_BYTES = 16
 UOP_BYTES = 4
-#: Field widths in bits: sram_base, and loop counts (VTA_LOOP_ITER_WIDTH).
+#: Field widths in bits: sram_base, y_size, and loop counts (VTA_LOOP_ITER_WIDTH).
 SRAM_BASE_BITS = 16
+ROW_BITS = 16
 ITER_BITS = 14
 #: Bytes of a page of upstream's DRAM allocators (VTA_PAGE_BYTES); no legal tile is larger.
 PAGE = 4096
@@ -83,7 +84,7 @@ MEM = (
     Field("memory_type", 3, doc="Memory"),
     Field("sram_base", SRAM_BASE_BITS, doc="first on-chip tile"),
     Field("dram_base", 32, doc="first DRAM tile: byte address / tile bytes"),
-    Field("y_size", 16, doc="rows"),
+    Field("y_size", ROW_BITS, doc="rows"),
     Field("x_size", 16, doc="tiles in a row; 0 is a NOP that only carries tokens"),
     Field("x_stride", 16, doc="tiles from row to row in DRAM"),
     Field("y_pad_0", 4, doc="zero rows above"),

@@ -68,7 +68,7 @@ class Server(serve.Server):
     def __init__(self, config: Config, file: int) -> None:
         self.config = config
         self.file = file
-        self.options = run_options(os.environ.get("TILEWRIGHT_VTA_TIMING") or None, check=True)
+        self.options = run_options(self.config, os.environ.get("TILEWRIGHT_VTA_TIMING") or None, check=True)
         self._saved = os.environ.get("TILEWRIGHT_VTA_SAVE", "")
         self._launches: list[Launch] = []
         self._count = 0

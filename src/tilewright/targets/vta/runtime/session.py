@@ -25,6 +25,7 @@ from tilewright.targets.vta.runtime import memory as device
 from tilewright.targets.vta.runtime.commands import Commands, Transfer
 from tilewright.targets.vta.runtime.memory import Buffer, DeviceMemory
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel, UopRecorder
+from tilewright.targets.vta.timing import first
 
 
 class Debug(IntFlag):
@@ -54,12 +55,12 @@ class RunResult:
         return cls(total.cycles, total.serial_cycles, total.executed_macs, result.findings, result.trace)
 
 
-def run_options(timing: str | None, check: bool) -> RunOptions:
-    """Return the options of a run; `timing` None: the default model. Raises InputError for an unknown timing model."""
+def run_options(config: Config, timing: str | None, check: bool) -> RunOptions:
+    """Return the options of a run; `timing` None: the machine's first. Raises InputError for an unknown model."""
     names = [model.name for model in TARGET.timing_models]
     if timing is not None and timing not in names:
         raise InputError("timing", f"there is no timing model {timing!r}", one_of(timing, names))
-    return RunOptions(timing=timing or names[0], check=check)
+    return RunOptions(timing=timing or first(config), check=check)
 
 
 class Runtime:
@@ -81,7 +82,7 @@ class Runtime:
         self.config = config if isinstance(config, Config) else TARGET.config(config, {})
         self.debug = debug
         self.dump = dump
-        self._options = run_options(timing, check)
+        self._options = run_options(self.config, timing, check)
         self._memory = DeviceMemory()
         self._kernels: dict[tuple[Hashable, ...], UopKernel] = {}
         self._launches: list[Launch] = []

@@ -6,21 +6,22 @@ implementations differ, the config's `semantics` decides; see docs/vta.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, among
 from tilewright.errors import MachineError
 from tilewright.program.launch_image import Dram
-from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
+from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.steps import Space, StepTable
 from tilewright.targets.vta.causes import WORKS
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode, Stream
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.fields import ITER_BITS, UOP_MEMORIES, Memory, Opcode, Stream
 from tilewright.targets.vta.isa.stream import decode_uops
-from tilewright.targets.vta.steps.micro_kernel import FIELDS, LOOP_FIELDS, Kernel, Kernels
+from tilewright.targets.vta.steps.micro_kernel import FIELDS, LOOP_FIELDS, Kernel, Kernels, uop_counts
 from tilewright.targets.vta.steps.moves import NOTHING, Move, Moves, footprints, granule, moves
 from tilewright.targets.vta.steps.pattern import Origin, Pattern
 
@@ -101,7 +102,7 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
         work=np.where(stream.opcode == Opcode.GEMM, 0, np.where(stream.opcode == Opcode.ALU, 1, 2)),
     )
     micro_ops = np.append(kernels.micro_ops, 0)[kernel]
-    findings = *_finish(stream, table.unit), *outside
+    findings = *_finish(stream, table.unit), *_hangs(stream, config, table.describe), *outside
     return Elaborated(config, stream, table, kernel, kernels, micro_ops, moved, findings)
 
 
@@ -139,7 +140,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
     numbers = []
     loads = moved.of_uops[rows].tolist()
     fills_of = iter(moved.of(moved.of_uops))
-    for row, fills, key in zip(rows.tolist(), loads, _keys(stream, gemm, epoch, rows), strict=True):
+    for row, fills, key in zip(rows.tolist(), loads, _keys(stream, config, epoch, rows), strict=True):
         index = -1 if fills else by_epoch.get(key, -1)
         if fills:
             move = next(fills_of)
@@ -149,7 +150,8 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
                 outside.append(Finding(OUT_OF_RANGE, f"#{row} load uop: {error.reason}", (row,), "DRAM"))
         elif index < 0:
             _, is_alu, bgn, end, *_ = key
-            listed = of_alu[is_alu][bgn:end].copy()
+            cache = of_alu[is_alu]
+            listed = cache.take(range(bgn, end), axis=0, mode="wrap") if end > len(cache) else cache[bgn:end].copy()
             index = by_epoch[key] = by_content.setdefault((listed.tobytes(), key[1:]), len(lists))
             if index == len(lists):
                 lists.append(listed)
@@ -162,12 +164,18 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
     return kernel, kernels, outside
 
 
-def _keys(stream: Stream, gemm: Array, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
+def _keys(stream: Stream, config: Config, epoch: Array, rows: Array) -> Iterator[tuple[int, ...]]:
     """Yield, for each instruction of `rows`, a tuple: the number of micro-op LOADs so far (the epoch), and FIELDS."""
     alu = stream.alu
-    loops = (stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS)  # the other format has 0
+    gemm = stream.opcode == Opcode.GEMM
+    loops = {name: stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS}  # the other format has 0
+    if config.rules.counters_wrap:
+        end = loops["uop_end"]
+        loops["uop_end"] = np.where(end > loops["uop_bgn"], end, end + uop_counts(config))
+        for name in ("iter_out", "iter_in"):
+            loops[name] = np.where(loops[name] > 0, loops[name], 1 << ITER_BITS)
     code = np.where(gemm, stream.gemm.reset_reg, alu.alu_opcode)
-    columns = epoch, ~gemm, *loops, code, alu.use_imm, alu.imm
+    columns = epoch, ~gemm, *loops.values(), code, alu.use_imm, alu.imm
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
@@ -195,6 +203,33 @@ def _finish(stream: Stream, unit: Array) -> list[Finding]:
         step = int(finish[0] + 1 + after[0])
         return [Finding(STREAM, f"#{step} follows FINISH #{finish[0]} in its queue and may not run", (step,))]
     return []
+
+
+def undecoded(stream: Stream) -> Array:
+    """Return whether upstream's Chisel design does not decode each instruction: bool [n] (core/Decode.scala:137)."""
+    loads = among(stream.mem.memory_type, (Memory.UOP, Memory.WGT, Memory.INP, Memory.ACC))
+    alu = (stream.opcode == Opcode.ALU) & (stream.alu.alu_opcode > AluOp.SHR)
+    unknown: Array = alu | ((stream.opcode == Opcode.LOAD) & ~loads)
+    return unknown
+
+
+def endless(stream: Stream) -> Array:
+    """Return whether each instruction is a LOAD of no rows, which upstream's Chisel design never ends: bool [n]."""
+    rowless: Array = (stream.opcode == Opcode.LOAD) & (stream.mem.x_size > 0) & (stream.mem.y_size == 0)
+    return rowless
+
+
+def _hangs(stream: Stream, config: Config, described: Callable[[int], str]) -> Iterator[Finding]:
+    """Yield the first instruction that is not decoded, and the first LOAD that does not end."""
+    if not config.rules.hangs:
+        return
+    stops = (
+        (undecoded(stream), "is not decoded by the Chisel design: fetch stops, and no later instruction runs"),
+        (endless(stream) & ~undecoded(stream), "has y_size 0 and never ends in the Chisel design"),
+    )
+    for mask, reason in stops:
+        for step in np.flatnonzero(mask)[:1].tolist():
+            yield Finding(DEADLOCK, f"#{step} {described(step)} {reason}", (step,))
 
 
 def describe(stream: Stream, moved: Moves, config: Config, step: int) -> str:

@@ -42,6 +42,11 @@ def expanded(listed: Array, loops: Array) -> Array:
     return (steps.reshape(3, -1, 1) + listed.T[:, None, :]).reshape(3, -1)
 
 
+def uop_counts(config: Config) -> int:
+    """Return the number of values of the counter of micro-ops, which has the width of the field uop_end."""
+    return 2 << config.index_bits.uop
+
+
 #: The number that stands for GEMM among the numbers of ALU operations.
 GEMM_OP = -1
 #: The operands of micro-ops: the rows of `expanded`, the tiles of REQ's factors, and the destinations' acc banks.
@@ -127,8 +132,17 @@ class Kernel:
         """Return the kernel's footprint rows (sim.steps.Footprints), first for its micro-ops, then for its tiles."""
         factors = self.src[:0] if self.factors is None else np.add.outer(range(FACTOR_TILES), self.factors).reshape(-1)
         operands = self.dst, self.src, self.wgt, factors, banks(self.dst, config)
-        listed = np.array([[self.uop_space(config), READ, self.uops.start, len(self.uops), 1, 0]], np.int64)
+        first, count = uops_read(np.array(self.uops.start), np.array(self.uops.stop), config)
+        listed = np.array([[self.uop_space(config), READ, first, count, 1, 0]], np.int64)
         return np.concatenate([listed, *(runs(space, mode, operands[at]) for space, mode, at in self.accesses(config))])
+
+    @cached_property
+    def follows(self) -> Array:
+        """Whether acc[src] of each micro-op is the tile that the micro-op just before it writes: bool [n]."""
+        follows = np.zeros(self.size, np.bool_)
+        if self.is_alu and self.factors is None:
+            follows[1:] = self.src[1:] == self.dst[:-1]
+        return follows
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
@@ -167,6 +181,15 @@ class Kernel:
         assert self.factors is not None
         groups = self.pattern.groups(True, 0)  # only dst can conflict: src is in par, not in acc
         return tuple((in_a_row(self.dst[g]), in_a_row(self.src[g]), in_a_row(self.factors[g])) for g in groups)
+
+
+def uops_read(begin: Array, end: Array, config: Config) -> tuple[Array, Array]:
+    """Return the first micro-op and the number of micro-ops that instructions read, from begin and end of their range.
+
+    A range that runs through the whole counter (Semantics.counters_wrap) reads the whole memory, several times.
+    """
+    wraps = end >= uop_counts(config)
+    return np.where(wraps, 0, begin), np.where(wraps, config.uop.depth, np.maximum(end - begin, 0))
 
 
 def banks(tiles: Array, config: Config) -> Array:
@@ -247,6 +270,14 @@ class Kernels:
     def accumulates(self) -> Array:
         """Whether each kernel is a GEMM that adds to the accumulator: bool [k]."""
         return self.is_gemm & ~self.resets
+
+    @cached_property
+    def stale(self) -> Array:
+        """Whether each kernel has a micro-op that reads a tile without its last write: bool [k]."""
+        stale = np.zeros(len(self), np.bool_)
+        for index in np.flatnonzero(self._rules.reads_stale & ~self.is_gemm).tolist():
+            stale[index] = self[index].follows.any()
+        return stale
 
     @cached_property
     def own_index(self) -> Array:

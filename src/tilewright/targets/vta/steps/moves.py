@@ -16,7 +16,7 @@ from tilewright.array import Array, among
 from tilewright.program.instruction import Column
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, READ, SPACE, STRIDE, WRITE, Footprints
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import REGION_OF, UOP_MEMORIES, Fields, Memory, Opcode, Stream
+from tilewright.targets.vta.isa.fields import REGION_OF, ROW_BITS, UOP_MEMORIES, Fields, Memory, Opcode, Stream
 from tilewright.targets.vta.steps.micro_kernel import (
     ACC,
     BANKS,
@@ -28,6 +28,7 @@ from tilewright.targets.vta.steps.micro_kernel import (
     SPACE_OF,
     Kernels,
     banks,
+    uops_read,
 )
 
 NOTHING = -1
@@ -126,6 +127,7 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
     active = memory != NOTHING
     pads = load & active & (rules.full_loads | among(memory, (Memory.INP, Memory.ACC)))
     one_row = among(memory, UOP_MEMORIES) & (not rules.full_loads)
+    no_rows = 1 << ROW_BITS if rules.counters_wrap else 0  # the rows of a STORE with y_size 0
     tile = np.array([config.dram_tile_bytes(item) for item in Memory] + [0], np.int64)[memory]
     base = np.array([bases[name] for name in REGION_OF] + [0], np.int64)[memory]
 
@@ -139,7 +141,7 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
         bottom=where(pads, mem.y_pad_1),
         left=where(pads, mem.x_pad_0),
         right=where(pads, mem.x_pad_1),
-        rows=where(active, np.where(one_row, 1, mem.y_size)),
+        rows=where(active, np.where(one_row, 1, np.where(store & (mem.y_size == 0), no_rows, mem.y_size))),
         columns=where(active, mem.x_size),
         address=where(active, base + mem.dram_base * tile),
         row_bytes=where(active, mem.x_size * tile),
@@ -197,8 +199,8 @@ def bounds(kernels: Kernels, config: Config) -> Array:
     live_rows[:, 0, SPACE] = np.array([kernels[index].uop_space(config) for index in examples.tolist()])[kind[live]]
     live_rows[:, 0, MODE] = READ
     live_rows[:, :, COUNT] = 1
-    live_rows[:, 0, BASE] = kernels.column("uop_bgn")[live]
-    live_rows[:, 0, LENGTH] = kernels.listed[live]
+    begin = kernels.column("uop_bgn")[live]
+    live_rows[:, 0, BASE], live_rows[:, 0, LENGTH] = uops_read(begin, kernels.column("uop_end")[live], config)
     live_rows[:, 1:, SPACE] = space
     live_rows[:, 1:, MODE] = np.where(dense[operand, number], mode, mode | PARTLY)
     live_rows[:, 1:, BASE] = low[operand, number]

@@ -10,7 +10,7 @@ from tilewright.array import Array
 from tilewright.sim.findings import PORTABILITY, WRITE_DISTANCE, Finding
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT, WRITE_BACK, AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.steps.elaborate import Elaborated
+from tilewright.targets.vta.steps.elaborate import Elaborated, endless
 from tilewright.targets.vta.steps.micro_kernel import Kernels
 
 #: The maximum number of findings of one rule that a report lists.
@@ -60,18 +60,22 @@ def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
     yield "pads a STORE, which fsim refuses", at(store & padded)
     yield "stores from a memory other than out, which fsim refuses", at(store & moves & (kind != Memory.OUT))
     yield "loads out, which fsim refuses", at(load & moves & (kind == Memory.OUT))
-    yield "loads 8-bit accumulators, which hls ignores and chisel does not decode", at(load & (kind == Memory.ACC_8BIT))
+    yield "loads 8-bit accumulators, which hls ignores; chisel stops there", at(load & (kind == Memory.ACC_8BIT))
     unit = program.table.unit
     line = program.config.pipeline
     unused = (unit == line.load) & ((stream.pop_prev | stream.push_prev) > 0)
     unused |= (unit == line.store) & ((stream.pop_next | stream.push_next) > 0)
     yield "sets a token bit for a neighbour that its unit does not have, on which fsim crashes", at(unused)
     operates = stream.opcode == Opcode.ALU
-    yield "multiplies, which hls and chisel do not", at(operates & (alu.alu_opcode == AluOp.MUL))
+    yield "multiplies, which hls does not; chisel stops there", at(operates & (alu.alu_opcode == AluOp.MUL))
     wide = operates & (alu.alu_opcode == AluOp.SHR) & (alu.use_imm == 1) & (np.abs(alu.imm) > LARGEST_SHIFT)
     yield f"shifts by more than {LARGEST_SHIFT}, which hls reads as five signed bits", at(wide)
-    empty = (operates | (stream.opcode == Opcode.GEMM)) & (program.micro_ops == 0)
-    yield "runs no micro-op, on which chisel hangs", at(empty)
+    gemm = stream.gemm
+    runs = (gemm.uop_end + alu.uop_end > gemm.uop_bgn + alu.uop_bgn) & (gemm.iter_out + alu.iter_out > 0)
+    runs &= gemm.iter_in + alu.iter_in > 0
+    empty = (operates | (stream.opcode == Opcode.GEMM)) & ~runs
+    yield "runs no micro-op, but on chisel as many as its counters have values", at(empty)
+    yield "loads no rows, which chisel never ends", at(endless(stream))
 
 
 def _stale_stores(program: Elaborated, sequence: Array) -> Array:
@@ -98,7 +102,7 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
 
 
 def write_distance(program: Elaborated) -> list[Finding]:
-    """Return findings for instructions that reuse an accumulator tile before HLS's pipeline has written it back.
+    """Return findings for instructions that reuse an accumulator tile before the pipeline has written it back.
 
     Upstream's HLS design ignores this dependence (pragma DEPENDENCE): software must respect it. Upstream's runtime
     (VerifyDep) forbids an early write of the tile, which includes a read of the tile as dst. This check also covers an
@@ -111,9 +115,10 @@ def write_distance(program: Elaborated) -> list[Finding]:
         place = near.get(int(program.kernel[step]))
         if place and len(findings) < LISTED:
             verb, tile, distance = place
+            stale = distance == 1 and bool(program.kernels[program.kernel[step]].follows.any())
             message = (
                 f"#{step} {program.table.describe(step)} {verb} acc[{tile}] {distance} micro-op(s) after writing it; "
-                f"the HLS pipeline needs {WRITE_BACK}: put other tiles between"
+                f"the HLS pipeline needs {WRITE_BACK}{', the Chisel ALU 2' if stale else ''}: put other tiles between"
             )
             findings.append(Finding(WRITE_DISTANCE, message, (step,), "acc", tile, tile + 1))
     return findings

@@ -277,7 +277,7 @@ def _deep(program: Elaborated) -> Array:
     """Return, for each step, whether it is a long ALU instruction, for which array operations are slow: bool [n]."""
     config = program.config
     kernels = program.kernels
-    deep = ~kernels.is_gemm & among(kernels.column("code"), UPSTREAM) & (config.stages == STAGES)
+    deep = ~kernels.is_gemm & among(kernels.column("code"), UPSTREAM) & (config.stages == STAGES) & ~kernels.stale
     chosen: Array = np.append(deep & (kernels.micro_ops > DEEP * config.acc.depth), False)[program.kernel]
     return chosen
 
@@ -296,7 +296,7 @@ def _short(program: Elaborated, samples: int) -> Array:
     expressed = np.array([*(operation.expression is not None for operation in config.own_alu), False])[
         kernels.own_index
     ]
-    supported = kernels.is_gemm | among(kernels.column("code"), UPSTREAM) | expressed
+    supported = (kernels.is_gemm | among(kernels.column("code"), UPSTREAM) | expressed) & ~kernels.stale
     supported = np.append(supported, False)[program.kernel]
     supported |= among(memory, (*_TO, Memory.OUT, *_SILENT)) & (program.kernel < 0)
     if in_lanes:  # the loop multiplies as fast as BLAS

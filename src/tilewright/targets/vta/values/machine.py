@@ -6,7 +6,7 @@ point (see pattern.Pattern.products), or in the compiled loop (see loop).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -199,9 +199,9 @@ class Machine:
     def _alu(self, kernel: Kernel) -> None:
         form = alu.Form(self.rules, self.config.acc.width, kernel.imm is not None, kernel.field < 0)
         operation = self.config.own_alu[kernel.op - FIRST_OWN] if kernel.op >= FIRST_OWN else None
-        for dst, src in kernel.waves:
-            first = self.acc[:, src if kernel.first_is_src else dst]
-            second = self.acc[:, src] if kernel.imm is None else np.array(kernel.imm, np.int32)
+        for dst, source in self._sources(kernel):
+            first = source if kernel.first_is_src else self.acc[:, dst]
+            second = source if kernel.imm is None else np.array(kernel.imm, np.int32)
             if self.rules.wide_alu:
                 first, second = first.astype(np.int32, copy=False), second.astype(np.int32, copy=False)
             else:
@@ -215,6 +215,18 @@ class Machine:
             if result is not first:
                 self.acc[:, dst] = result
         self._mirror(kernel.written)
+
+    def _sources(self, kernel: Kernel) -> Iterator[tuple[Tiles, Array]]:
+        """Yield the dst tiles of each wave of an ALU operation, and the values of acc[src], in execution order."""
+        if not (self.rules.reads_stale and kernel.follows.any()):
+            for dst, src in kernel.waves:
+                yield dst, self.acc[:, src] if kernel.reads_source else self.acc[:, :0]
+            return
+        before = self.acc[:, :0]  # the last tile that was written, as it was before the write
+        for dst, src, follows in zip(kernel.dst.tolist(), kernel.src.tolist(), kernel.follows.tolist(), strict=True):
+            source = before if follows else self.acc[:, src : src + 1]
+            before = self.acc[:, dst : dst + 1].copy()
+            yield slice(dst, dst + 1), source
 
     def _load(self, move: Move, where: str) -> None:
         chip = self.config.sram(Memory(move.memory))
