@@ -112,7 +112,7 @@ def test_the_first_timing_model_follows_upstreams_flow() -> None:
 
 @pytest.mark.usefixtures("brief_search")
 def test_a_compiled_program_fits_the_micro_op_memory() -> None:
-    program = tw.compile(DIGITS, target="vta", config="tsim", timing="tilewright", overrides={"uop_depth": 32})
-    assert machine_of(program).uop.depth == 32
+    program = tw.compile(DIGITS, target="vta", config="tsim", timing="tilewright", overrides={"uop_depth": "32"})
+    assert machine_of(program).to_dict()["uop_depth"] == 32
     result = program.run(np.load(ROOT / "examples" / "digits" / "samples.npz")["inputs"][:1])
     assert (result.timing, result.findings, result.matches_reference) == ("chisel", (), True)

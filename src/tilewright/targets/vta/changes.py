@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.targets.base import Change, TimingModel
-from tilewright.targets.vta.config import BUFFERS, RANGES, Config
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.keys import BUFFERS, RANGES
 
 #: The numbers of a timing model for micro-ops of the tensor ALU.
 ALU_NUMBERS = ("alu", "alu_immediate", "requantise")
