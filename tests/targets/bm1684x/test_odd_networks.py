@@ -164,7 +164,7 @@ def test_commands_of_no_compiled_network_are_refused(
 def test_layers_that_a_launch_does_not_have_are_refused(wrong: int) -> None:
     program, launch = digits()
     launch.arrays["layers"][0] = wrong
-    with pytest.raises(ProgramError, match="which of its layers each command belongs to"):
+    with pytest.raises(ProgramError, match="does not assign each of its commands to a layer"):
         run(program, np.zeros(program.graph.tensors[program.graph.inputs[0]].shape, np.int8)[None])  # type: ignore[union-attr]
 
 

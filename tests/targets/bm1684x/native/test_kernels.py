@@ -287,7 +287,7 @@ def test_a_missing_compiler_or_source_is_named(tmp_path: Path, monkeypatch: pyte
 def test_a_wrong_limit_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     assert Limits.from_environment() == Limits()
     monkeypatch.setenv(f"TILEWRIGHT_KERNEL_{name}", value)
-    with pytest.raises(ProgramError, match=f"TILEWRIGHT_KERNEL_{name}: '{value}' is no limit"):
+    with pytest.raises(ProgramError, match=f"TILEWRIGHT_KERNEL_{name}: '{value}' is not a valid limit"):
         Limits.from_environment()
 
 

@@ -1,11 +1,12 @@
 """The parsed contents of a launch, and the footprints of its commands.
 
-A launch may come from a file, so all of its contents are checked before any command runs.
+A launch may come from a file, so its whole contents are checked before any command runs.
 
-A footprint is the list of contiguous byte runs that a command reads or writes. Tensors are spread across lanes. The
-number of byte b in a lane is `b * lanes + lane`. With these numbers, a tensor in all lanes is one contiguous run, but a
-tensor in only some lanes is not. Footprints therefore divide local memory into ranges of lanes, at each lane where an
-operand begins or ends. Each operand then covers a range of lanes completely or not at all.
+A footprint is the list of contiguous byte runs that a command reads or writes. Tensors are spread across lanes, so
+bytes are numbered across lanes: byte b of a lane has the number `b * lanes + lane`. A tensor in all lanes is then one
+contiguous run, but a tensor in only some lanes is not. Local memory is therefore divided into ranges of lanes, with a
+border at each lane where an operand begins or ends. Each operand then uses either all lanes of a range, or no lane of
+it.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ from tilewright.targets.bm1684x.layouts.samples import Phases, SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
-#: The limit for the bytes of a tensor and for each number in its description, as a protection against damaged files.
+#: The largest size of a tensor in bytes, and the largest number in its description. Larger numbers mean a damaged file.
 MOST = 1 << 28
 _Size: TypeAlias = Annotated[int, Range(1, MOST)]
 _Count: TypeAlias = Annotated[int, Range(0, MOST)]
-#: The allowed zero points of 8-bit codes, and the allowed numbers to add to codes.
+#: The range of zero points of 8-bit codes, and of numbers added to codes.
 _Code: TypeAlias = Annotated[int, Range(-255, 255)]
-#: A tensor as JSON values: name, address, c, h, w, type, the number added to codes of the graph, and the zero point
-#: after this addition. For a tensor stored by phase, the numbers of Phases follow: first _PHASES, then the offsets.
+#: A tensor as JSON values: name, address, c, h, w, type, the number added to the graph's codes, and the zero point
+#: after this addition. If the tensor is stored by phase, the fields of Phases follow: first _PHASES, then the offsets.
 _ROW: Any = tuple[str, int, _Size, _Size, _Size, Literal[tuple(DTYPES)], _Code, _Code]  # type: ignore[misc]
 _PHASES: Any = tuple[_Size, _Size, _Size, _Size, _Size, _Count, _Count, _Size, _Size]
-#: The limit for the number of contiguous byte runs of one operand.
+#: The largest number of contiguous byte runs of one operand.
 MOST_RUNS = 1 << 16
 Rows = Iterator[tuple[int, int, int, int, int, int]]
 
 
 @dataclass(frozen=True)
 class MemoryTensor:
-    """A tensor in DDR: `form` describes one sample. The samples of a batch follow each other without gaps."""
+    """A tensor in DDR: `form` is the format of one sample. The samples of a batch are adjacent, without gaps."""
 
     name: str
     address: int
@@ -65,7 +66,7 @@ class MemoryTensor:
 
 
 class LocalResult(NamedTuple):
-    """The first sample of a layer's result in local memory, or its rows from `row` on (build._local_result)."""
+    """A layer's result in local memory (first sample), or some of its rows from `row` on (build._local_result)."""
 
     tensor: MemoryTensor
     row: int
@@ -77,9 +78,9 @@ class QueueImage:
     """The parsed contents of a launch.
 
     `queues` maps each engine to the bytes of its encoded commands. `constants` are the first bytes of DDR. In each
-    lane, the bytes below `values_end` contain values of samples. All other bytes contain constants. `layers` has the
-    layer index (below `count`) of each command: first all compute commands, then all transfers. `local_results` are
-    results of layers in local memory, for the debugger.
+    lane, the bytes below `values_end` contain values of samples, and all other bytes contain constants. `layers` has a
+    layer index (below `count`) for each command, first for all compute commands, then for all transfers.
+    `local_results` are results of layers in local memory, for the debugger.
     """
 
     queues: dict[str, Array]
@@ -94,7 +95,7 @@ class QueueImage:
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> QueueImage:
-        """Return the parsed contents of a launch. Raises ProgramError for a launch from a damaged file."""
+        """Parse the contents of a launch. Raises ProgramError for a launch from a damaged file."""
         contents = Contents(launch)
         insns, constants = (contents.array(name, np.uint8, (None,)) for name in ("insns", "constants"))
         split = contents.number("tiu_bytes", 0, len(insns))
@@ -104,7 +105,7 @@ class QueueImage:
         if values_end % 64:
             contents.refuse(f"its values end at {values_end}, which is not a multiple of 64")
         inputs, outputs = (_tensors(contents, name) for name in ("inputs", "outputs"))
-        # Tensors may not overlap each other or the constants, which lie at the beginning of DDR.
+        # Tensors must not overlap each other, or the constants at the beginning of DDR.
         spans = sorted((item.address, item.address + item.form.nbytes * batch) for item in (*inputs, *outputs))
         spans = [(DDR_BASE, DDR_BASE + len(constants)), *spans]
         if any(end > begin for (_, end), (begin, _) in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
@@ -121,7 +122,7 @@ def _tensors(contents: Contents, name: str) -> tuple[MemoryTensor, ...]:
 
 
 def _local_result(contents: Contents, config: Config) -> Iterator[LocalResult]:
-    """Yield the results in local memory, each given by `row`, `computed` and the tensor. Raises for any other place."""
+    """Yield the results in local memory. Raises ProgramError if a result lies outside of local memory."""
     where = f"{contents.where}: held"
     end = LOCAL_BASE + config.lane_bytes
     for item in contents.value(list, "held"):
@@ -137,7 +138,7 @@ def _tensor(contents: Contents, row: Sequence[Any], where: str) -> MemoryTensor:
     name, address, c, h, w, dtype, add, zero = decode(_ROW, row[:8], where)
     phases = None
     if row[8:]:
-        offsets = decode(tuple[_Count, ...], row[17:] or [None], where)  # at least one of these exists
+        offsets = decode(tuple[_Count, ...], row[17:] or [None], where)  # at least one offset is required
         numbers = *decode(_PHASES, row[8:17], where), offsets
         phases = Phases(*numbers)
     form = SampleFormat(c, h, w, DTYPES[dtype], add, zero, phases)
@@ -147,10 +148,10 @@ def _tensor(contents: Contents, row: Sequence[Any], where: str) -> MemoryTensor:
 
 
 def unsupported(command: Command, config: Config) -> str:
-    """Return the reason why a command cannot be part of a compiled network, or "" if it can.
+    """Return the reason why a command cannot be part of a compiled network, or "".
 
-    The command may come from a file. The check also limits the memory that the simulator needs: with strides of 0, a
-    few bytes could describe a huge operand.
+    The command may come from a file, where a short command could describe a huge operand with strides of 0. The check
+    therefore also limits the memory that the simulator needs.
     """
     for _, _, operand in command.in_memory:
         if not isinstance(operand, ConvWeights | Tensor):
@@ -164,7 +165,7 @@ def unsupported(command: Command, config: Config) -> str:
 
 
 def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple[tuple[Space, ...], list[Array]]:
-    """Return the memories (DDR, then ranges of lanes), and each command's footprint rows (sim.steps.Footprints)."""
+    """Return the memories (DDR, then ranges of lanes), and each command's footprint as in sim.steps.Footprints."""
     touched = [[(mode, operand.storage) for mode, _, operand in command.in_memory] for command in commands]
     cuts = {0, config.lanes}
     for operands in touched:
@@ -190,8 +191,8 @@ def _rows(mode: int, tensor: Tensor, edges: Sequence[int]) -> Rows:
     stride = tensor.stride
     lines, length = tensor.runs
     samples = range(n if stride.n else 1)
-    # In a range of lanes, byte b of a lane is adjacent to byte b of the next lane. A run within one lane therefore
-    # remains a run across lanes.
+    # In the numbering, byte b of a lane is adjacent to byte b of the next lane, so equal runs in adjacent lanes form
+    # one run.
     for first in [(sample * stride.n + line * stride.h) * size for sample in samples for line in range(lines)]:
         if not tensor.is_local:
             for index in range(c):

@@ -1,4 +1,4 @@
-"""The text form of launches, exact in both directions: to text and back (tilewright/program/listing.py).
+"""The text form of launches, lossless in both directions: to text and back (tilewright/program/listing.py).
 
 .launch "conv" values_end 4096
 .input "x" 4294967296 3 32 32 u8 128 0
@@ -9,10 +9,10 @@ tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # #2 int8_asym_quant_conv2d
 dma DMA_tensor long cmd_id=1 ..                    # #0 dma_copy
 
 `.input` and `.output` list a tensor's DDR address, channels, rows, columns, type, the number added to the graph's
-codes, and the zero point after this addition. For a tensor stored by phase, the numbers of Phases follow. Fields of a
-command that are not listed are 0. Constants are bytes at the beginning of DDR. The commands of each engine are listed
-in order. The comment after a command has its number in findings, traces and the debugger, which number the commands of
-both engines together.
+codes, and the zero point after this addition. If the tensor is stored by phase, the fields of Phases follow.
+`.constants` has the bytes at the beginning of DDR. The commands of each engine are listed in order. Command fields that
+are not listed are 0. The comment after a command has the command's number in findings, traces and the debugger, where
+the commands of both engines are numbered together.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _code(image: QueueImage, config: Config) -> Iterator[str]:
 
 
 def line(command: stream.EncodedCommand, config: Config, number: int | None) -> str:
-    """Return a command as text; `number` is its number in findings, or None."""
+    """Return a command as text. `number` is the command's number in findings, or None."""
     meaning = "end" if command.is_end else command_of(command, config).operation.name
     form = f"{command.format.name} {SIZES[not command.format.short]}"
     named = "" if number is None or command.is_end else f"#{number} "
@@ -142,9 +142,9 @@ def _launch(text: Text, config: Config) -> Launch:
 
 
 def explain(program: Program, config: Config, timing: str) -> Stages:
-    """Return the text of `explain` for each launch: memory, cycles, tensors, and the tiles and commands of layers.
+    """Explain each launch as text: memory, cycles, tensors, and the tiles and commands of layers.
 
-    `timing` names the timing model that gives the cycles.
+    `timing` is the name of the timing model for the cycles.
     """
     useful = {site.node.name: site.node.op.macs(site) for site in program.graph.sites()} if program.graph else {}
     return [_explained(launch, config, timing, useful) for launch in program.launches]

@@ -1,4 +1,4 @@
-"""Run a launch on S samples: pack the samples, find hazards and times (sim.passes), run the commands, unpack."""
+"""Run a launch: pack the samples, find hazards and times (sim.passes), run the commands, and unpack the results."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.model import DEFAULT, MODELS
 from tilewright.targets.launched import Launched
 
-#: The limit for the simulated local memories of launches that run together, in bytes of the host.
+#: Launches that run together may use at most so many bytes of the host for their local memories.
 TOGETHER_BYTES = 1 << 26
 
 
 class Machine:
     """The memories of L launches of one program, which run in lock step on different samples.
 
-    In each lane, the bytes below `values_end` are private to a launch. The bytes from `values_end` on contain
-    constants, which are loaded once and shared by all launches. An operand (n, c, h, w) is read as (L * n, c, h, w): to
-    an operation, the L launches are one larger batch.
+    In each lane, each launch has its own bytes below `values_end`. The bytes from `values_end` on contain constants,
+    which are loaded once and shared by all launches. An operand (n, c, h, w) is read as (L * n, c, h, w), so that an
+    operation computes the L launches as one larger batch.
     """
 
     def __init__(self, image: QueueImage, config: Config, inputs: Mapping[str, Array], launches: int) -> None:
@@ -60,7 +60,10 @@ class Machine:
         self._shared = False  # whether a copy of this machine shares the constants
 
     def copy(self) -> Machine:
-        """Return a copy. Both machines share DDR and constants in local memory until either writes there."""
+        """Return a copy.
+
+        Both machines share DDR and the constants in local memory until one of them writes to the shared memory.
+        """
         self._shared = True
         duplicate = copy(self)
         duplicate.dram = self.dram.copy()
@@ -70,7 +73,7 @@ class Machine:
 
     @property
     def nbytes(self) -> int:
-        """The size of the memories that this machine does not share with copies, in bytes."""
+        """The number of bytes of memory that this machine does not share with copies."""
         return self._private.nbytes + (0 if self._shared else self._constant.nbytes) + self.dram.own_bytes
 
     def local(self) -> Array:
@@ -79,9 +82,9 @@ class Machine:
         return np.concatenate([self._private, constant], axis=2)
 
     def run(self, command: Command) -> None:
-        """Run one command of each of the L launches.
+        """Run one command in all L launches.
 
-        Raises MachineError for a command that compiled networks never have, or if an operand or result does not fit.
+        Raises MachineError if compiled networks never have this command, or if an operand or result does not fit.
         """
         (name, place), *others = command.results.items()
         if others or command.operation.by_data:
@@ -96,7 +99,7 @@ class Machine:
             raise MachineError(command.operation.name, f"its result does not fit: {error}") from None
 
     def execute(self, steps: Iterable[Step]) -> None:
-        """Run commands in this order. If a command cannot run, raises MachineError with the command's name."""
+        """Run commands in the given order. Raises MachineError, with the command's name, if a command cannot run."""
         for step in steps:
             try:
                 self.run(step.command)
@@ -112,15 +115,15 @@ class Machine:
         return merged[:, tensor.start_lane : tensor.start_lane + tensor.shape.c] if tensor.is_local else merged
 
     def _kernel(self, kernel: ConvWeights) -> Array:
-        """Return the values of weights, (oc, ic, kh, kw), cached until a command overwrites constants."""
+        """Return the values (oc, ic, kh, kw) of weights. They are cached until a command overwrites constants."""
         key = (kernel.address, kernel.shape)
         if key not in self._kernels:
             self._kernels[key] = kernel.unpacked(self._read(kernel.storage)[0])
         return self._kernels[key]
 
     def _write(self, result: Tensor, values: Array) -> None:
-        # The command writes new constants. Cached weights are stale, and copies that share the old constants must keep
-        # them.
+        # A write to the constants makes cached weights stale. Copies of the machine must keep the old constants, so
+        # this machine stops sharing them.
         if result.is_local and not self._is_private(result):
             self._kernels.clear()
             if self._shared:
@@ -142,10 +145,10 @@ class Machine:
             view[:, :, slot, lane:end] = elements[:, :, channel : channel + end - lane]
 
     def _is_private(self, operand: Tensor) -> bool:
-        """Return whether an operand is private to each launch. Raises MachineError if it is partly private."""
+        """Return whether an operand is private to each launch. Raises MachineError if it is only partly private."""
         if not operand.is_local:
             return len(self._segment(operand).data) > 1 or self.launches == 1
-        # In compiled networks, an operand never mixes values and constants. In a damaged file it may.
+        # Only in a damaged file can an operand mix values and constants.
         low, high = operand.lane_offset, operand.lane_end
         if low < self._split < high:
             raise MachineError("local memory", f"an operand at bytes {low}..{high} of lanes mixes values and constants")
@@ -156,9 +159,9 @@ class Machine:
         return self.dram.segment(tensor.address, tensor.address + (last + 1) * tensor.dtype.bytes, "DDR")
 
     def _view(self, tensor: Tensor) -> Array:
-        """Return a view of a tensor's elements: (L, n, slots, lanes, h, w), or (1, ..) if the L launches share them.
+        """Return a view of a tensor's elements: (L, n, slots, lanes, h, w), or (1, ..) if all L launches share them.
 
-        A tensor in DDR has one lane, and each of its channels is a slot.
+        A tensor in DDR has one lane, and one slot per channel.
         """
         size = tensor.dtype.bytes
         n, c, h, w = tensor.shape
@@ -179,17 +182,17 @@ class Machine:
             strides = (data.strides[0], steps[0], steps[1], 0, steps[2], steps[3])
         if (first.ctypes.data % size) or any(step % size for step in strides):
             raise MachineError("memory", f"address {tensor.address:#x} is not a multiple of its elements' {size} bytes")
-        # View one element as its type, then span the tensor by strides in bytes. A view of the whole memory as this
-        # type would need a size that is a multiple of the element's size.
+        # View one element as its type, then span the tensor by strides in bytes. The whole memory cannot be viewed as
+        # this type if its size is not a multiple of the element's size.
         element = as_strided(first, (size,), (1,)).view(tensor.dtype.storage)
         return as_strided(element, extent, strides)
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedLaunch:
-    """The properties of a launch that do not depend on its input data. Each is computed at its first use.
+    """The properties of a launch that do not depend on its input data.
 
-    `timing` names the timing model.
+    Each property is computed at its first use. `timing` is the name of the timing model.
     """
 
     image: QueueImage
@@ -197,14 +200,14 @@ class PreparedLaunch:
     timing: str
 
     def on(self, config: Config, timing: str) -> PreparedLaunch:
-        """Return the properties of the launch on a machine that only has other times; the program is reused."""
+        """Return the properties on a machine that differs only in its times. The program is reused."""
         changed = PreparedLaunch(self.image, config, timing)
         changed.__dict__["program"] = self.program  # the cached property
         return changed
 
     @cached_property
     def program(self) -> ElaboratedProgram:
-        """The launch's commands in a legal order, with their footprints (the bytes that each reads and writes).
+        """The launch's commands in a legal order, with their footprints (the bytes that a command reads and writes).
 
         Raises ProgramError for a command that the compiler never emits.
         """
@@ -226,13 +229,16 @@ class PreparedLaunch:
 
     @cached_property
     def passes(self) -> Passes:
-        """The hazards, order and times of the commands, from the passes that all targets share (sim.passes)."""
+        """The hazards, order and times of the commands, computed by the passes of all targets (sim.passes)."""
         model = MODELS[self.timing].numbers
         trace = partial(estimate.trace, self.program, self.config, timing=model)
         return Passes(self.program.table, self.program.order, lambda: (trace(), trace(serial=True)))
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
-        """Return the findings, such as races. A conflict of two commands is reported once, not once per lane range."""
+        """Return the findings, such as races.
+
+        A conflict of two commands in several ranges of lanes is reported once.
+        """
         unique = {(finding.kind, finding.steps): finding for finding in reversed(self.passes.findings(options))}
         return tuple(reversed(unique.values()))
 
@@ -246,46 +252,47 @@ class PreparedLaunch:
 
     @property
     def serial(self) -> Trace:
-        """The start and end of each command without overlap: one command after the other, in a legal order."""
+        """The start and end of each command without overlap: the commands run one after the other, in a legal order."""
         assert self.passes.serial is not None
         return self.passes.serial
 
     @cached_property
     def layers(self) -> Array:
-        """The layer index of each step (command of `program`), int32 [steps].
+        """For each step (command of `program`), the index of its layer: int32 [steps].
 
         Raises ProgramError if the launch does not assign every command to a layer.
         """
         unit = self.program.table.unit
         given_layers = self.image.layers[: len(unit)]  # grouped by engine
         if len(given_layers) < len(unit) or not ((given_layers >= 0) & (given_layers < self.image.count)).all():
-            raise ProgramError("launch", "does not say which of its layers each command belongs to", "compile it again")
-        # The file lists the layers of all compute commands, then those of all transfers; steps mix both in a legal
-        # order. A stable sort by engine returns the positions of compute commands, then the positions of transfers.
+            raise ProgramError("launch", "does not assign each of its commands to a layer", "compile it again")
+        # The file lists the layer indices of all compute commands, then those of all transfers, but the steps of both
+        # are interleaved. The stable sort by engine gives the steps in the order of the file.
         by_step = np.empty(len(unit), np.int32)
         by_step[np.argsort(unit, kind="stable")] = given_layers
         return by_step
 
     @cached_property
     def executed(self) -> Array:
-        """The number of multiply-accumulates of each step (command of `program`), int64 [steps]."""
+        """For each step (command of `program`), its number of multiply-accumulates: int64 [steps]."""
         return np.array([estimate.macs(command) for command in self.program.commands], np.int64)
 
     @property
     def products(self) -> Array:
-        """The cycles of each layer's convolutions and matrix products alone, per launch: int64 [layers]."""
+        """For each layer, the cycles of only its convolutions and matrix products, per launch: int64 [layers]."""
         cycles = np.where(self.executed > 0, self.trace.end - self.trace.start, 0)
         return np.bincount(self.layers, cycles, self.image.count).astype(np.int64)
 
     @cached_property
     def peak(self) -> int:
-        """The machine's peak MACs per cycle for the narrowest type that the launch multiplies, or 0 if none."""
+        """The machine's peak MACs per cycle for the narrowest type that the launch multiplies, or 0."""
         return estimate.peak(self.program.commands, self.config.lanes)
 
     def figures(self) -> tuple[Figures, ...]:
-        """Return the figures per sample of each layer. Cycles are the compute engine's, including its waits.
+        """Return, for each layer, the figures per sample.
 
-        Raises ProgramError if the launch does not assign its commands to layers.
+        A layer's cycles are the cycles of the compute engine, including its waits. Raises ProgramError if the launch
+        does not assign its commands to layers.
         """
         trace = self.trace
         batch = self.image.batch
@@ -293,8 +300,8 @@ class PreparedLaunch:
         compute = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
         spent = np.diff(trace.end[compute], prepend=0)
         cycles = np.bincount(self.layers[compute], spent, count)
-        # The time of a layer is from the end of the preceding compute command to the end of the layer's last compute
-        # command. Transfers after the last compute command count towards the last layer.
+        # A compute command counts from the end of the previous compute command to its own end. Transfers after the last
+        # compute command count towards the last layer.
         cycles[count - 1] += trace.cycles - spent.sum()
         waits = _shares(np.bincount(self.layers[compute], trace.wait[compute], count), batch)
         work = [self._of_layers((trace.end - trace.start) * (trace.table.unit == unit)) for unit in range(len(UNITS))]
@@ -316,7 +323,7 @@ class PreparedLaunch:
 
     @property
     def bound(self) -> int:
-        """The busy cycles of the busiest engine, per sample."""
+        """The cycles per sample during which the busiest engine is busy."""
         return max(-(-cycles // self.image.batch) for cycles in self.trace.busy().values())
 
     def _causes(self, compute: Array) -> list[dict[str, int]]:
@@ -332,7 +339,7 @@ class PreparedLaunch:
         return [by_size(dict(zip(UNITS, row, strict=True))) for row in shared.tolist()]
 
     def macs(self) -> list[int]:
-        """Return the number of multiply-accumulates per sample of each layer.
+        """Return, for each layer, the number of multiply-accumulates per sample.
 
         Raises ProgramError if the launch does not assign its commands to layers.
         """
@@ -340,21 +347,24 @@ class PreparedLaunch:
 
 
 def _shares(column: Array, batch: int) -> list[int]:
-    """Return each number divided by `batch`, as integers. The total is `sum(column) / batch` rounded up.
+    """Divide each number by `batch`, and return integers.
 
-    The cumulative sums are divided and rounded, because rounding errors of single numbers would add up over the
-    network.
+    Their total is `sum(column) / batch` rounded up. Not the numbers but their cumulative sums are rounded, because
+    rounding errors would otherwise add up over the network.
     """
     ends = -(-np.cumsum(column).astype(np.int64) // batch)
     return [int(share) for share in np.diff(ends, prepend=0)]
 
 
-#: The properties of launches, each for one timing model.
+#: For each launch, its properties with the configuration and timing model that were first used.
 _CACHE: WeakKeyDictionary[Launch, PreparedLaunch] = WeakKeyDictionary()
 
 
 def prepare(launch: Launch, config: Config, timing: str = DEFAULT) -> PreparedLaunch:
-    """Return the properties of a launch that do not depend on its inputs. The cache lives as long as `launch`."""
+    """Return the properties of a launch that do not depend on its inputs.
+
+    They are cached as long as `launch` exists.
+    """
     prepared = _CACHE.get(launch)
     if prepared is None or not given.only_time_differs(prepared.config, config):
         prepared = _CACHE[launch] = PreparedLaunch(QueueImage.of(launch, config), config, timing)
@@ -362,9 +372,10 @@ def prepare(launch: Launch, config: Config, timing: str = DEFAULT) -> PreparedLa
 
 
 class Bm1684xLaunch(Launched[Config]):
-    """One launch of the machine. Its methods are documented in tilewright/targets/launched.py.
+    """One launch of the machine.
 
-    Samples are packed into launches of `batch` samples; the last launch is padded.
+    The base class in tilewright/targets/launched.py documents the methods. Samples are packed into launches of `batch`
+    samples, and the last launch is padded.
     """
 
     @cached_property

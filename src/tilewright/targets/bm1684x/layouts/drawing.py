@@ -1,8 +1,8 @@
 """Draw where the elements of an operand lie in local memory or DDR: as text, and as an SVG picture.
 
-In a picture each element is a box with its name. The picture consists of bands of 64 bytes of every lane. A band has a
-row for each lane. Elements at the same offset in several lanes therefore appear in one column. Bands without elements
-are left out.
+A picture shows each element as a box with the element's name. A picture has horizontal bands. Each band shows 64 bytes
+of every lane, with one row per lane, so elements at equal offsets of several lanes form a column. Bands without
+elements are omitted.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.values.dtypes import DType
 
-#: Limits of a text: lines of runs, elements of an operand whose elements are listed too, and elements per line.
+#: Limits of a text: the number of lines, the largest operand whose single elements are also listed, and the number of
+#: elements per line.
 MOST_LINES = 200
 MOST_SHOWN = 256
 SHOWN = 8
 #: Short names of axes.
 SHORT = {"row": "r", "column": "c"}
-#: Limits of a picture: the number of elements, and the number of lanes up to which empty lanes are shown too.
+#: Limits of a picture: the number of elements, and the largest number of lanes for which empty lanes are shown.
 MOST_CELLS = 4096
 FEW_LANES = 8
-#: In pixels: minimum width of a byte, width of a letter, height of a line, margin for lane names, band gap, title
-#: height.
+#: Sizes in pixels: minimum width of a byte, width of a letter, height of a line, margin for lane names, gap between
+#: bands, height of the title.
 BYTE = 9
 LETTER = 4.6
 LINE = 9
@@ -40,7 +41,7 @@ COLOURS = ("#cfe3f7", "#fbe3c0", "#d5eed0", "#f3d1dc", "#e2d8f2", "#f4efb9")
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring bytes of one lane: `count` elements with indices `first` to `last`, or a gap with a count of 0.
+    """Adjacent bytes of one lane: either `count` elements, with the indices `first` to `last`, or a gap (`count` is 0).
 
     DDR counts as one lane.
     """
@@ -56,7 +57,7 @@ class Run:
 def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
     """Yield the runs of adjacent elements in each lane, and the gaps between runs.
 
-    Elements form a run while their addresses are adjacent and their logical positions advance by a constant step. A
+    Elements form a run if their addresses are adjacent, and their logical positions differ by a constant step. A
     repeated element (stride 0) counts once.
     """
     flat, lane_bytes = within(addresses, config)
@@ -69,7 +70,7 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
     start = 0
     for position in range(len(places)):
         goes_on = position + 1 < len(places) and together[position]
-        # A run continues while the logical index advances by the step between its first two elements.
+        # The first two elements of a run determine its step.
         if goes_on and (position == start or step[position] == step[start]):
             continue
         lane = int(lanes[start])
@@ -85,10 +86,11 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
 
 
 def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Return a drawing as text. Each run of adjacent elements is a line with lane, bank, byte offset and elements.
+    """Draw an operand as text.
 
-    For a small operand, a list of single elements follows. A list that is too long ends with the number of omitted
-    lines. In DDR, a line has only the offset. Raises InputError if an element lies in no memory that can be drawn.
+    Each run of adjacent elements is a line with lane, bank, byte offset and elements. For DDR, a line has no lane and
+    no bank. For a small operand, a list of single elements follows. A list that is too long ends with the number of
+    omitted lines. Raises InputError if an element lies neither in local memory nor in DDR.
     """
     is_ddr = in_ddr(addresses)
     lines = [title, "offset   elements" if is_ddr else "lane  bank  offset   elements"]
@@ -120,7 +122,7 @@ def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) 
 
 
 def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Return a dict from (lane, byte offset) to the index, on all axes, of the first element that lies there."""
+    """Map each used (lane, byte offset) to the index (on all axes) of the first element at this place."""
     flat, lane_bytes = within(addresses, config)
     places, first = np.unique(flat, return_index=True)
     indices = zip(*(axis.tolist() for axis in np.unravel_index(first, addresses.shape)), strict=True)
@@ -129,7 +131,7 @@ def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int
 
 
 def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
-    """Return the parts of an element's name: n0, c2, h0, w4; or r0, c2 for an element of a matrix."""
+    """Return the name of an element in parts: n0, c2, h0, w4 for a tensor, or r0, c2 for a matrix."""
     return [f"{SHORT.get(axis, axis)}{number}" for axis, number in zip(axes, index, strict=True)]
 
 
@@ -151,9 +153,9 @@ def in_ddr(addresses: Array) -> bool:
 
 
 def within(addresses: Array, config: Config) -> tuple[Array, int]:
-    """Return bus addresses as flat byte offsets in their memory, and the memory's bytes per lane. DDR is one lane.
+    """Return flat byte offsets in the operand's memory, and the memory's bytes per lane.
 
-    Raises InputError if an address lies neither in local memory nor in DDR.
+    DDR counts as one lane. Raises InputError if an address lies neither in local memory nor in DDR.
     """
     if in_ddr(addresses):
         return addresses.reshape(-1) - DDR_BASE, ADDRESS_END
@@ -164,14 +166,17 @@ def within(addresses: Array, config: Config) -> tuple[Array, int]:
 
 
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Return an SVG, coloured by the first index. Raises InputError if the operand is too large or in no memory."""
+    """Draw an operand as SVG; an element's first index selects its colour.
+
+    Raises InputError if this is not possible.
+    """
     if addresses.size > MOST_CELLS:
         raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw at most {MOST_CELLS}")
     elements = indexed(addresses, config)
     size = dtype.bytes
     line = config.eu_bytes
     longest = max(len(part) for index in elements.values() for part in parts(axes, index))
-    cell = max(BYTE * size, LETTER * longest + 3)  # wide enough for every part of a name
+    cell = max(BYTE * size, LETTER * longest + 3)  # n0, c2 .. must each fit in a line
     lines = {key: _wrapped(parts(axes, index), int((cell - 3) / LETTER)) for key, index in elements.items()}
     height = LINE * max(map(len, lines.values())) + 5
     is_ddr = in_ddr(addresses)

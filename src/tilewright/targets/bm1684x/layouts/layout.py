@@ -1,7 +1,6 @@
-"""The strides of the named layouts in local memory; section 3 of the specification.
+"""The strides of the named layouts in local memory (section 3 of the specification).
 
-Channel c of a tensor that starts in lane s lies in lane (s + c) mod lanes,
-slot (s + c) div lanes of that lane.
+If a tensor starts in lane s, its channel c lies in lane (s + c) mod lanes, in slot (s + c) div lanes of this lane.
 """
 
 from __future__ import annotations
@@ -26,9 +25,10 @@ class Shape(NamedTuple):
 
 
 class Stride(NamedTuple):
-    """The distances between neighbours on the axes n, c, h, w, in elements. A stride of 0 repeats an element.
+    """The distances between neighbours on the axes n, c, h, w, in elements.
 
-    In local memory `c` is the stride from one slot of a lane to the next; in DDR, from one channel to the next.
+    A stride of 0 repeats an element. In local memory, `c` is the distance between slots of a lane; in DDR, `c` is the
+    distance between channels.
     """
 
     n: int
@@ -46,27 +46,27 @@ def slots(start: int, c: int, config: Config) -> int:
 
 
 def aligned(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides: each channel begins at a multiple of `eu_bytes` (64): the compute engine's default."""
+    """Strides with each channel at a multiple of `eu_bytes` (64). This is the compute engine's default."""
     return _of_channel(shape, _up(shape.h * shape.w, config.eu_bytes // dtype.bytes), start, config)
 
 
 def compact(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides: the channels of a lane are adjacent, without gaps."""
+    """Strides without gaps between the channels of a lane."""
     return _of_channel(shape, shape.h * shape.w, start, config)
 
 
 def line(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides: each row (along w) begins at a multiple of `eu_bytes` (64)."""
-    # n is the outermost axis: the slots of a sample are adjacent, and the next sample begins in the start lane again.
+    """Strides with each row (along w) at a multiple of `eu_bytes` (64)."""
+    # n is the outermost axis: all slots of a sample come before the next sample, which begins in the start lane again.
     row = _up(shape.w, config.eu_bytes // dtype.bytes)
     return Stride(slots(start, shape.c, config) * shape.h * row, shape.h * row, row, 1)
 
 
 def dma_default(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return the default local strides of a DMA copy: `aligned`, but with an n stride that ignores the start lane.
+    """Return the default local strides of a DMA copy: like `aligned`, except that the n stride ignores the start lane.
 
-    The two layouts differ if n > 1 and channels need one more slot because of the start lane (`dma_default_differs`). A
-    kernel that moves data in one layout and computes in the other silently gives wrong results.
+    The two layouts differ if n > 1, and the start lane makes one more slot necessary (`dma_default_differs`). A kernel
+    that moves data in one layout and computes in the other silently gives wrong results.
     """
     stride = aligned(shape, dtype, start, config)
     return stride._replace(n=slots(0, shape.c, config) * stride.c)
@@ -80,9 +80,9 @@ def continuous(shape: Shape) -> Stride:
     return Stride(shape.c * shape.h * shape.w, shape.h * shape.w, shape.w, 1)
 
 
-#: Named layouts: their strides follow from shape, type and start lane.
+#: The named layouts: shape, type and start lane determine their strides.
 LAYOUTS = {"aligned": aligned, "compact": compact, "line": line, "dma": dma_default}
-#: Alignment of a tensor in the layout compact, in bytes. The alignment of the other layouts is `eu_bytes`.
+#: Alignment of a tensor in the layout `compact`, in bytes. All other layouts have the alignment `eu_bytes`.
 COMPACT = 4
 
 

@@ -1,4 +1,4 @@
-"""Place an operand in memory by the name of a layout and its sizes, for `tilewright layout` to draw."""
+"""Place an operand in memory, given the name of a layout and sizes, so that `tilewright layout` can draw it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tilewright.targets.bm1684x.values.dtypes import DType, dtype_of
 
 @dataclass(frozen=True)
 class LayoutRequest:
-    """The tensor to lay out, and how.
+    """A tensor and the layout that it should have.
 
-    `kind` is the layout's name. `start` is the lane of channel 0; `offset` is the start of the data in its lane, in
-    bytes. `stride` is for a free layout, in elements; `width` is for a matrix, in columns per channel. `order`
-    names the axes of `shape`, if they are not in the order of the layout.
+    `kind` is the name of the layout. The data begins in lane `start` (the lane of channel 0), at byte `offset` of this
+    lane. `stride` gives the strides of a free layout, in elements. `width` gives the columns per channel of a matrix.
+    `order` names the axes of `shape` if their order is not that of the layout.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class LayoutRequest:
     order: Sequence[str] = ()
 
 
-#: Layouts by name, each with its size parameters and a description.
+#: For each layout by name: its size parameters, and a description.
 KINDS = {
     "global": ("N,C,H,W", "no gaps at all, in DDR"),
     "aligned": ("N,C,H,W", "each channel at a multiple of 64 bytes: the compute engine's default"),
@@ -46,13 +46,13 @@ KINDS = {
     "64ic": ("OC,IC,KH,KW", "convolution weights of 8 bits"),
     "32ic": ("OC,IC,KH,KW", "convolution weights of 16 bits"),
 }
-#: The layouts of convolution weights, with the bytes per weight.
+#: For each layout of convolution weights, the bytes per weight.
 KERNEL_BYTES = {"64ic": 1, "32ic": 2}
 
 
 @dataclass(frozen=True)
 class Placement:
-    """An operand placed in memory, the name of its layout, and a warning about that layout (empty if none)."""
+    """An operand in memory, the name of its layout, and a warning about the layout ("": no warning)."""
 
     kind: str
     operand: Tensor | Matrix | ConvWeights
@@ -65,7 +65,7 @@ class Placement:
         return self.operand.svg()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the operand's layout, shape, type and strides, and byte offsets of its elements, in logical order."""
+        """Return layout, shape, type and strides, and the byte offset of each element in logical order."""
         base = DDR_BASE if self.kind == "global" else LOCAL_BASE
         addresses = (self.operand.addresses - base).reshape(-1).tolist()
         described = {"layout": self.kind, "shape": list(self.operand.shape), "axes": list(self.operand.axes)}
@@ -75,7 +75,7 @@ class Placement:
 
 
 def place(request: LayoutRequest, config: Config) -> Placement:
-    """Place a tensor, matrix, vector or weights in memory, and return the operand with its layout.
+    """Place a tensor, matrix, vector or weights in memory.
 
     Raises InputError if the sizes or options do not suit the layout, or if the operand does not fit.
     """

@@ -1,11 +1,11 @@
 """How the tensors of a network are stored, in DDR and in local memory.
 
 A tensor of the graph is stored as (channels, rows, columns) of one element type. The input of a network may instead be
-stored by phase. The reason: the cube multiplies 64 channels of a pixel at a time, but an image has only 3. For a
-convolution of few channels the host pads the input and splits it into phases (space-to-depth): pixel
-(y * sh + py, x * sw + px) of channel c becomes element (y, x) of channel (py, px, c). A convolution of stride (sh, sw)
-then has stride 1 and fewer taps. The DMA engine can also fold taps into channels: it loads the input once per folded
-tap, shifted by that tap, into further lanes.
+stored by phase, because the cube multiplies 64 channels of a pixel at a time, but an image has only 3 channels. For a
+convolution of few channels, the host pads the input and splits it into phases (space-to-depth): pixel (y * sh + py, x *
+sw + px) of channel c becomes element (y, x) of channel (py, px, c). A convolution of stride (sh, sw) then has stride 1
+and fewer taps. The DMA engine can also fold taps into channels: for each folded tap, it loads the input, shifted by
+this tap, into additional lanes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tilewright.targets.bm1684x.values.floats import as_stored, narrow
 class Phases:
     """An image (c, h, w) stored in DDR by phase (space-to-depth, see above), as (sh * sw * c, rows, columns).
 
-    (sh, sw) is the stride of the convolution; the image is first padded by `top` and `left`. The DMA engine loads the
-    image once from each of `offsets` (in elements), each time into other channels.
+    (sh, sw) is the stride of the convolution. The image is first padded by `top` and `left`. For each of `offsets` (in
+    elements), the DMA engine loads the image from this offset on into a new group of channels.
     """
 
     c: int
@@ -49,11 +49,11 @@ class Phases:
 
     @property
     def elements(self) -> int:
-        """The number of elements in DDR, including padding at the end that the load from the largest offset reads."""
+        """The number of elements in DDR, including final padding, which the load from the largest offset reads."""
         return self.channels * self.rows * self.columns + max(self.offsets) + 1 & ~1
 
     def places(self, c: Array, h: Array, w: Array) -> Array:
-        """Return the position in DDR of each element (c, h, w) of the image, from 0; -1 for elements not stored."""
+        """Return the position in DDR of each element (c, h, w) of the image, or -1 if the element is not stored."""
         row, y = np.divmod(h + self.top, self.sh)
         column, x = np.divmod(w + self.left, self.sw)
         channel = (y * self.sw + x) * self.c + c
@@ -64,11 +64,11 @@ class Phases:
 
 @dataclass(frozen=True)
 class SampleFormat:
-    """How one sample of a tensor is stored: (c, h, w) elements. Each is a code (quantised value) plus `add`.
+    """The storage format of one sample of a tensor: (c, h, w) elements, each a code (quantised value) plus `add`.
 
-    `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, the stored
-    codes are unsigned and start at 0. Saturation to the type then clamps, no zero point is added after rounding, and
-    padding is 0. All other codes are stored signed.
+    `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, codes are
+    stored as unsigned numbers from 0 on. Saturation to the type then replaces clamping, and the zero point and the
+    padding are 0. All other codes are stored as signed numbers.
     """
 
     c: int
@@ -81,7 +81,10 @@ class SampleFormat:
 
     @classmethod
     def of(cls, tensor: Tensor) -> SampleFormat:
-        """Return the format of an 8-bit tensor. The last axis is the channels; all axes before are pixels."""
+        """Return the format of an 8-bit tensor.
+
+        The last axis has the channels, and all other axes together are the pixels.
+        """
         *before, c = tensor.shape or (1,)
         image = len(before) == 3 and before[0] == 1
         h, w = (before[1], before[2]) if image else (1, prod(before))
@@ -110,10 +113,10 @@ class SampleFormat:
 
     @cached_property
     def places(self) -> Array:
-        """Where each element of the graph's tensor is stored in DDR: int64, in the tensor's order.
+        """The position in DDR of each element of the graph's tensor: int64, in the tensor's order.
 
-        Positions are relative to the first element of a sample; -1 means that no window reads the element. Codes of the
-        graph have the order (h, w, c), real numbers the order (c, h, w).
+        Positions are relative to the first element of a sample, and -1 means that no window reads the element. In the
+        graph, codes have the order (h, w, c), and real numbers have the order (c, h, w).
         """
         c, h, w = self.sizes
         index = np.ogrid[:c, :h, :w]
@@ -131,15 +134,15 @@ class SampleFormat:
         return plane_bytes(self.h * self.w, self.dtype, config)
 
     def lane_bytes(self, config: Config) -> int:
-        """Return the size of one sample in each lane of local memory, in bytes."""
+        """Return the number of bytes that one sample occupies in each lane of local memory."""
         return self.slots(config) * self.plane(config)
 
     def local(self, offset: int, config: Config) -> Addressed:
-        """Return one whole sample as a tensor in local memory that begins at byte `offset` of each lane."""
+        """Return the tensor of one whole sample in local memory, from byte `offset` of each lane on."""
         return Addressed.local(0, offset, (1, self.c, self.h, self.w), self.dtype, config)
 
     def pack(self, values: Array) -> Array:
-        """Return the values of S samples of a graph tensor, (S, *shape), as DDR stores them: (S, elements)."""
+        """Convert the values of S samples of a graph tensor, (S, *shape), to the elements in DDR, (S, elements)."""
         flat = values.reshape(len(values), -1)
         if self.dtype.is_float:
             flat = narrow(flat, self.dtype)
@@ -148,23 +151,22 @@ class SampleFormat:
         packed = np.full((len(flat), self.elements), self.zero, self.dtype.storage)
         if self.phases:
             packed[:, self.phases.channels * self.phases.rows * self.phases.columns :] = 0
-        # Elements that no window reads are not stored. All other positions, between and after the elements, contain
-        # padding.
+        # Elements that no window reads are not stored. Positions without an element contain padding.
         is_stored = self.places >= 0
         packed[:, self.places[is_stored]] = flat[:, is_stored]
         return packed
 
     def unpack(self, stored: Array, tensor: Tensor) -> Array:
-        """Return S stored samples, (S, elements), as values of the graph's `tensor`: (S, *shape)."""
+        """Convert S stored samples, (S, elements), to values of the graph's `tensor`, (S, *shape)."""
         return self.decoded(stored[:, self.places].reshape(len(stored), *tensor.shape), tensor)
 
     def decoded(self, values: Array, tensor: Tensor) -> Array:
-        """Return stored values of any shape as values of the graph's `tensor`."""
+        """Convert stored values of any shape to values of the graph's `tensor`."""
         if self.dtype.is_float:
             return as_stored(values, self.dtype)
         return (values.astype(np.int16) - self.add).astype(tensor.dtype)
 
 
 def plane_bytes(elements: int, dtype: DType, config: Config) -> int:
-    """Return the bytes of a channel of `elements` elements in local memory, rounded up to a multiple of `eu_bytes`."""
+    """Return the bytes of a channel with `elements` elements in local memory: a multiple of `eu_bytes`."""
     return -(-elements * dtype.bytes // config.eu_bytes) * config.eu_bytes

@@ -1,8 +1,9 @@
-"""The interface of operands and their classes, which map the elements of a logical array to memory.
+"""The operands of commands, which map the elements of a logical array to memory.
 
 An operand has a shape, a type and the bus address of every element. Commands read and write at these addresses, and
-footprints and drawings use them too. Operands are strided tensors, tensors viewed as matrices, matrices with columns
-spread over lanes, and convolution weights. The last two are operands of the cube.
+footprints and drawings are computed from them. There are four kinds of operands: strided tensors, tensors viewed as
+matrices, matrices with columns spread over lanes, and convolution weights. The cube (matrix unit) reads the last two
+kinds.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from tilewright.targets.bm1684x.layouts import drawing, layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.values.dtypes import DType
 
-#: The largest size of a dimension in the device API.
+#: The largest size along an axis in the device API.
 LARGEST = 65535
 
 
 class Operand(Protocol):
-    """The interface of tensors, matrices and weights: any object with elements in the machine's memory."""
+    """The interface of tensors, matrices and weights."""
 
     axes: ClassVar[tuple[str, ...]]
 
@@ -44,11 +45,11 @@ class Operand(Protocol):
     def addresses(self) -> Array: ...
     @property
     def storage(self) -> Tensor:
-        """The tensor that holds the elements; a tensor returns itself."""
+        """The tensor that contains the elements (for a tensor: itself)."""
 
 
 class Drawable:
-    """The base class of operands that can be drawn. `explain()` draws text, `svg()` draws a picture."""
+    """The base class of operands that can be drawn: by `explain()` as text, and by `svg()` as a picture."""
 
     axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
 
@@ -60,14 +61,14 @@ class Drawable:
         return self.storage.lane_end
 
     def explain(self: Operand) -> str:
-        """Return a drawing of the operand as text, with a line for each run of adjacent elements.
+        """Draw the operand as text, with one line for each run of adjacent elements.
 
         Raises InputError if an element lies neither in local memory nor in DDR.
         """
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
     def svg(self: Operand) -> str:
-        """Return a drawing of the operand as an SVG picture, with one box per element.
+        """Draw the operand as an SVG picture, with one box per element.
 
         Raises InputError if there are too many elements, or if an element lies neither in local memory nor in DDR.
         """
@@ -76,7 +77,7 @@ class Drawable:
 
 def title(operand: Operand) -> str:
     first = int(operand.addresses.flat[0])
-    named = "oc" in operand.axes  # frameworks and documents order weights differently
+    named = "oc" in operand.axes  # names the axes, because frameworks order them differently
     sizes = (f"{axis} {size}" if named else str(size) for axis, size in zip(operand.axes, operand.shape, strict=True))
     text = f"{operand.dtype} ({', '.join(sizes)})"
     if operand.stride:
@@ -89,7 +90,7 @@ def title(operand: Operand) -> str:
 
 
 def sizes_of(shape: tuple[int, ...], dtype: DType) -> Shape:
-    """Return `shape` as a Shape. Raises InputError if it is not four integers, or `dtype` is not a DType."""
+    """Return `shape` as a Shape. Raises InputError if `shape` is not four integers, or `dtype` is not a DType."""
     if not isinstance(dtype, DType):
         raise InputError("tensor", f"its type is {dtype!r}", "give one of tilewright.targets.bm1684x.values.dtypes")
     try:
@@ -128,9 +129,9 @@ class Tensor(Drawable):
     def local(
         cls, start: int, offset: int, shape: tuple[int, ...], dtype: DType, config: Config, kind: str = "aligned"
     ) -> Tensor:
-        """Return a tensor in local memory from byte `offset` of lane `start`, in the layout `kind` of layout.LAYOUTS.
+        """Return a tensor at byte `offset` of lane `start` of local memory, in the layout `kind` of layout.LAYOUTS.
 
-        Raises InputError if the layout is unknown, if it does not start at this offset, or if the tensor does not fit.
+        Raises InputError if the layout is unknown, if it cannot begin at this offset, or if the tensor does not fit.
         """
         if kind not in layout.LAYOUTS:
             raise InputError("layout", f"there is no layout '{kind}'", one_of(kind, layout.LAYOUTS))
@@ -143,7 +144,7 @@ class Tensor(Drawable):
     def free(
         cls, start: int, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], dtype: DType, config: Config
     ) -> Tensor:
-        """Return a tensor in local memory with the given strides. Raises InputError if it does not fit."""
+        """Return a tensor in local memory with the given strides. Raises InputError if the tensor does not fit."""
         if not 0 <= start < config.lanes or not 0 <= offset < config.lane_bytes:
             reason = f"lane {start}, offset {offset} is outside {config.lanes} lanes of {config.lane_bytes} bytes"
             raise InputError("tensor", reason)
@@ -152,7 +153,7 @@ class Tensor(Drawable):
 
     @classmethod
     def ddr(cls, address: int, shape: tuple[int, ...], dtype: DType, config: Config) -> Tensor:
-        """Return a gapless tensor outside of local memory. Raises InputError for an illegal shape or address."""
+        """Return a tensor without gaps in another memory. Raises InputError for an illegal shape or address."""
         sizes = sizes_of(shape, dtype)
         return cls(address, sizes, layout.continuous(sizes), dtype, config)
 
@@ -182,8 +183,8 @@ class Tensor(Drawable):
         base = self.address
         lane = np.zeros(1, np.int64)
         slot = np.asarray(c)
-        # In local memory the channel determines lane and slot; `stride.c` is the distance between slots. Other memories
-        # have one lane.
+        # In local memory, the channel determines the lane and the slot, and `stride.c` is the distance between slots.
+        # All other memories count as one lane.
         if self.is_local:
             slot, lane = np.divmod(self.start_lane + slot, self.config.lanes)
             base = LOCAL_BASE + self.lane_offset
@@ -192,12 +193,12 @@ class Tensor(Drawable):
 
     @property
     def slots(self) -> int:
-        """The largest number of channels in any lane, for a tensor in local memory."""
+        """The number of slots of a tensor in local memory: the largest number of its channels in any lane."""
         return layout.slots(self.start_lane, self.shape.c, self.config)
 
     @property
     def spans(self) -> Iterator[tuple[int, int, int]]:
-        """For each slot of a tensor in local memory: the first channel, the first lane, and one past the last lane."""
+        """For each slot of a tensor in local memory: its first channel, its first lane, and one past its last lane."""
         channel = 0
         lane = self.start_lane
         while channel < self.shape.c:
@@ -208,7 +209,10 @@ class Tensor(Drawable):
 
     @property
     def runs(self) -> tuple[int, int]:
-        """The number of memory runs of a channel, and the length of each run in elements, including gaps."""
+        """The number of contiguous runs of memory per channel, and the length of each run in elements.
+
+        A run includes gaps along w.
+        """
         _, _, h, w = self.shape
         across = (w - 1) * self.stride.w + 1
         if h == 1 or self.stride.h == 0:
@@ -217,15 +221,16 @@ class Tensor(Drawable):
 
     @property
     def lane_end(self) -> int:
-        """The byte offset in a lane just past the tensor's highest byte."""
+        """One past the highest byte of the tensor, as an offset in a lane."""
         last = self.shape._replace(c=self.slots)
         elements = sum((size - 1) * stride for size, stride in zip(last, self.stride, strict=True))
         return self.lane_offset + (elements + 1) * self.dtype.bytes
 
     def __getitem__(self, index: slice | tuple[slice, ...]) -> Tensor:
-        """Return a part of the tensor as a view. The index has a slice begin:end per axis; missing slices select all.
+        """Return a part of the tensor as a view.
 
-        Raises InputError for an index that is not a slice, and for a slice that is empty or has a step.
+        The index has one slice begin:end per axis, and an omitted slice selects the whole axis. Raises InputError for
+        an index that is not a slice, and for a slice that is empty or has a step.
         """
         slices = index if isinstance(index, tuple) else (index,)
         if wrong := [part for part in slices if not isinstance(part, slice)]:
@@ -241,16 +246,17 @@ class Tensor(Drawable):
         return replace(self, shape=Shape(*shape))
 
     def over(self, n: int, c: int, h: int, w: int) -> Tensor:
-        """Return the tensor broadcast to a larger shape. Axes of size 1 and channels that fill all lanes repeat.
+        """Broadcast the tensor to a larger shape.
 
-        Raises InputError if another axis would repeat. A single channel in local memory cannot repeat, because only one
-        lane stores it.
+        Only two kinds of axes can repeat: axes of size 1, and channels in local memory that fill all lanes. Raises
+        InputError if another axis would repeat. A single channel in local memory cannot repeat, because only one lane
+        stores this channel.
         """
         sizes = list(self.shape)
         strides = list(self.stride)
         for axis, (size, new) in enumerate(zip(self.shape, (n, c, h, w), strict=True)):
-            # Along c, a stride of 0 repeats a slot: the channels in one lane share an element, but each lane reads its
-            # own. Therefore only channels that fill all lanes may repeat.
+            # Along c, a stride of 0 repeats a whole slot, and each lane reads its own channel of the slot. Channels can
+            # therefore repeat only if they fill all lanes.
             lanes = self.is_local and axis == 1
             fills = self.config.lanes if lanes and self.start_lane == 0 else 1 - lanes
             if new != size and (new < size or size != fills):
@@ -263,7 +269,7 @@ class Tensor(Drawable):
         return replace(self, shape=Shape(*sizes), stride=Stride(*strides))
 
     def split(self, width: int) -> Tensor:
-        """Return the tensor (n, c, 1, W) as a view (n, c, W / width, width). Raises InputError for other shapes."""
+        """View the tensor (n, c, 1, W) as (n, c, W / width, width). Raises InputError for other shapes."""
         n, c, h, w = self.shape
         if h != 1 or width < 1 or w % width:
             reason = f"{h} rows of {w} columns cannot be split into rows of {width}"
@@ -277,16 +283,19 @@ class Tensor(Drawable):
         return replace(self, shape=Shape(n, c, w, h), stride=Stride(ns, cs, ws, hs))
 
     def typed(self, dtype: DType) -> Tensor:
-        """Return a tensor of another type at the same address, with the same strides if the types have the same width.
+        """Return a tensor of another type at the same address.
 
-        With a type of another width, it has the aligned layout.
+        The strides are the same if the types have the same width. Otherwise the new tensor has the layout `aligned`.
         """
         if dtype.bytes == self.dtype.bytes:
             return replace(self, dtype=dtype)
         return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
 
     def resized(self, *shape: int) -> Tensor:
-        """Return an aligned tensor of another shape at this address. Raises InputError if it needs more memory."""
+        """Return an aligned tensor of another shape at this address.
+
+        Raises InputError if the new shape needs more memory.
+        """
         resized = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
         if resized.lane_end > self.lane_end:
             reason = f"{shape} needs {resized.lane_end - self.lane_offset} bytes of a lane"
@@ -294,17 +303,17 @@ class Tensor(Drawable):
         return resized
 
     def rows(self) -> Rows:
-        """Return the tensor as a matrix with one row per channel; n and h must be 1."""
+        """View the tensor as a matrix with one row per channel. n and h must be 1."""
         return Rows(self)
 
     def grid(self) -> Grid:
-        """Return the tensor as a matrix (h, w); n and c must be 1, and the tensor must be outside of local memory."""
+        """View the tensor, which must be outside of local memory, as a matrix (h, w). n and c must be 1."""
         return Grid(self)
 
 
 @dataclass(frozen=True, repr=False)
 class View(Drawable):
-    """The base class of operands that show the elements of a tensor in the same order, but in another shape."""
+    """The base class of operands that view a tensor in another shape, with the elements in the same order."""
 
     axes: ClassVar[tuple[str, ...]] = ("row", "column")
     stride: ClassVar[None] = None
@@ -344,7 +353,10 @@ class Grid(View):
 
 
 class Flat(View):
-    """All elements of a tensor in NCHW order, as one axis: (elements,). The sorting engine's operands are flat."""
+    """All elements of a tensor as one axis, in NCHW order: (elements,).
+
+    The sorting engine's operands have this form.
+    """
 
     axes: ClassVar[tuple[str, ...]] = ("element",)
 
@@ -364,7 +376,10 @@ class Matrix(View):
 
     @classmethod
     def local(cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config) -> Matrix:
-        """Return an aligned matrix from byte `offset` of lane `start` on. Raises InputError if it does not fit."""
+        """Return an aligned matrix that begins at byte `offset` of lane `start`.
+
+        Raises InputError if the matrix does not fit.
+        """
         rows, columns = shape
         if not 1 <= width <= columns:
             raise InputError("matrix", f"its width is {width} columns per channel", f"give 1..{columns}")
@@ -383,9 +398,10 @@ class Matrix(View):
 
 @dataclass(frozen=True, repr=False)
 class ConvWeights(Drawable):
-    """Convolution weights (oc, ic, kh, kw) in local memory, in the layout 64IC (8-bit), 32IC (16-bit) or compact (f32).
+    """Convolution weights (oc, ic, kh, kw) in local memory.
 
-    Consecutive output channels lie in consecutive lanes; input channels lie in groups as wide as the matrix unit.
+    8-bit weights have the layout 64IC, 16-bit weights 32IC, and f32 weights compact. Consecutive output channels lie in
+    consecutive lanes. Input channels lie in groups, each as wide as the matrix unit.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("oc", "ic", "kh", "kw")
@@ -416,15 +432,16 @@ class ConvWeights(Drawable):
         return self.unpacked(self.storage.addresses)
 
     def unpacked(self, stored: Array) -> Array:
-        """Return values in storage order as (oc, ic, kh, kw), without the padding of the last group."""
+        """Reorder values from storage order to (oc, ic, kh, kw), without the padding of the last group."""
         oc, ic, kh, kw = self.shape
-        # Order in memory: output channel, group of input channels, tap, input channel within the group (64IC, 32IC).
+        # The order in memory is: output channel, group of input channels, tap, input channel within the group (64IC,
+        # 32IC).
         grouped = stored.reshape(oc, -1, kh, kw, self.group)
         return grouped.transpose(0, 1, 4, 2, 3).reshape(oc, -1, kh, kw)[:, :ic]
 
 
 def packed(weights: Array, dtype: DType, config: Config) -> Array:
-    """Return weights (oc, ic, kh, kw) in the shape and order of ConvWeights.storage. Groups are padded with 0."""
+    """Reorder weights (oc, ic, kh, kw) to the shape of ConvWeights.storage. Groups are padded with 0."""
     oc, ic, kh, kw = weights.shape
     weights_in_lanes = ConvWeights(LOCAL_BASE, (oc, ic, kh, kw), dtype, config)
     storage = np.zeros(weights_in_lanes.storage_shape, weights.dtype)

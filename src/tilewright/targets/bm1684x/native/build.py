@@ -1,8 +1,9 @@
-"""Compile firmware: kernels in C with the recorder, as a shared library; and the library for hosts in C.
+"""Compile firmware (kernels in C and the recorder, as a shared library), and the library for hosts in C.
 
-Two files are generated: `tpu_calls.h` declares the API functions, and `calls.c` records calls of these functions.
+Two files are generated: `tpu_calls.h` declares the API functions, and `calls.c` defines them to record their calls.
 
-A library is native code of this computer. Building does not run the code. Loading runs it, in a separate process.
+A library is native code for this computer. Building a library does not run its code. Loading a library runs its code in
+a separate process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tilewright.targets.bm1684x.capi.names import PROTOTYPES, CType, Prototype
 from tilewright.targets.bm1684x.isa.rules import WIDEST_STEP
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 
-#: The folder of the files that are not generated.
+#: The folder of the hand-written C files.
 FIXED = Path(__file__).parent / "c"
 _HEADER = """/* Made from the tables of the model: do not edit. Each macro notes the line of a call. */
 #ifndef TPU_CALLS_H
@@ -38,7 +39,10 @@ extern "C" {{
 
 
 def files() -> Mapping[str, str]:
-    """Return the generated C files by name. `calls.c` also has two limits of commands, and the fingerprint."""
+    """Return the generated C files by name.
+
+    `calls.c` also defines two limits of the device API, and the fingerprint.
+    """
     prototypes = PROTOTYPES.values()
     macros = [
         f"#define {prototype.name}(...) (tw_at(__FILE__, __LINE__), {prototype.name}(__VA_ARGS__))"
@@ -54,7 +58,7 @@ def files() -> Mapping[str, str]:
 
 
 def fingerprint() -> str:
-    """Return a digest of all prototypes and of the recorder. Firmware with another digest must be compiled again."""
+    """Return a digest of all prototypes and the recorder. Firmware with a different digest must be compiled again."""
     text = "\n".join(f"{prototype.declaration} {prototype.format}" for prototype in PROTOTYPES.values())
     recorder = (FIXED / "recorder.c").read_bytes()
     return hashlib.sha256(text.encode() + recorder).hexdigest()[:32]
@@ -74,8 +78,8 @@ def _body(prototype: Prototype) -> str:
 
 
 FLAGS = ("-O0", "-g", "-Wno-unused-function", "-fno-strict-aliasing")
-#: A function that the header does not declare is an error: its name is wrong, or it is not supported. Some code of
-#: published kernels, such as `.stride = NULL` for a struct, is an error in newer compilers; here it stays a warning.
+#: A call of an undeclared function is an error: the name is wrong, or the function is not supported. Newer compilers
+#: also refuse some code of published kernels, such as `.stride = NULL` for a struct. Here, this stays a warning.
 ERRORS = (
     "-Werror=implicit-function-declaration",
     *(f"-Wno-error={name}" for name in ("int-conversion", "incompatible-pointer-types")),

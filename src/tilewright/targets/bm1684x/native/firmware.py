@@ -1,9 +1,9 @@
-"""Firmware in C: the functions of a library that `build.firmware` has made, for launches from hosts.
+"""Firmware in C: the functions of a library from `build.firmware`, which hosts can launch.
 
 The library runs in a separate process, which starts when the firmware is loaded. Global variables of the library keep
-their values from launch to launch. If a launch fails, the process ends, and the next launch starts a new process. The
-process does not simulate the machine, but sends frames: a kind, a size and a payload (native/c/recorder.c). The library
-is native code with all rights of the user.
+their values between launches. If a launch fails, the process ends, and the next launch starts a new process. The
+process does not simulate the machine. It sends frames, each with a kind, a size and a payload (native/c/recorder.c).
+The library is native code with all rights of the user.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tilewright.targets.bm1684x.native.build import fingerprint
 from tilewright.targets.bm1684x.native.replay import Replay
 from tilewright.targets.bm1684x.runtime.kernel import Function, Kernel, Tpu
 
-#: Kinds of frames: the name of a function, recorded calls, a query, the end of a launch, and two kinds of failures.
+#: The kinds of frames: name of a function, recorded calls, query, end of a launch, and two kinds of failures.
 NAMES, RECORDS, QUERY, DONE, FAILED, DIED = (bytes([letter]) for letter in b"NRQEFX")
-#: Time limit for the process to start, and to answer a signal, in seconds.
+#: Time limits in seconds: for the process to start, and to answer a signal.
 START = 60.0
 ANSWER = 2.0
 
 
 class Limits(NamedTuple):
-    """Limits of one launch: the seconds without progress of the kernel's process, and the number of recorded calls."""
+    """Limits of a launch: how many seconds its process may be silent, and the number of recorded calls."""
 
     seconds: float = 10.0
     calls: int = 1 << 20
@@ -54,7 +54,9 @@ class Limits(NamedTuple):
                 if not 0 < value < 1 << 31:
                     raise ValueError
             except ValueError:
-                raise ProgramError(f"TILEWRIGHT_KERNEL_{name}", f"'{text}' is no limit", "give a number > 0") from None
+                raise ProgramError(
+                    f"TILEWRIGHT_KERNEL_{name}", f"'{text}' is not a valid limit", "give a number > 0"
+                ) from None
             values.append(value)
         return cls(values[0], int(values[1]))
 
@@ -65,13 +67,13 @@ class Process:
     def __init__(self, library: Path, limits: Limits) -> None:
         """Start the process and load the library.
 
-        `functions` are the names that the library registers. Raises ProgramError if the library is not firmware for
-        this simulator.
+        The attribute `functions` has the names that the library registers. Raises ProgramError if the library is not
+        firmware for this simulator.
         """
         self.library = library
         self.limits = limits
-        self.sources: dict[int, str] = {}  # names of source files; the process sends each name once
-        # Pipes instead of the standard streams, because the kernel may print.
+        self.sources: dict[int, str] = {}  # source files by number; each name is sent once
+        # The standard streams are not used, because the kernel may print.
         theirs, self._to = os.pipe()
         self._from, ours = os.pipe()
         command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("runner.py")), str(library.resolve())]
@@ -91,10 +93,10 @@ class Process:
         return self._process.poll() is None
 
     def launch(self, name: str, argument: bytes, config: Config) -> Generator[tuple[bytes, bytes], None, None]:
-        """Run a function. Yield its frames RECORDS and QUERY; a QUERY must be answered before the next frame.
+        """Run a function, and yield its frames of the kinds RECORDS and QUERY.
 
-        Raises MachineError if the function fails, crashes or does not end, after the calls before the failure were
-        yielded.
+        The caller must answer a QUERY before it takes the next frame. Raises MachineError if the function fails,
+        crashes or does not end; by then, all calls before the failure have been yielded.
         """
         sizes = (config.lanes, config.banks, config.bank_bytes, config.eu_bytes, config.l2_bytes, LOCAL_BASE, L2_BASE)
         raw = name.encode()
@@ -106,7 +108,7 @@ class Process:
                 elif kind == DONE and (status := struct.unpack("<i", payload)[0]):
                     raise MachineError("", f"it returns the status {status}")
         except GeneratorExit:
-            self.close()  # the reader of the frames has failed; the next launch must not get the remaining frames
+            self.close()  # the reader has failed: discard the remaining frames
             raise
 
     def answer(self, value: bytes) -> None:
@@ -147,7 +149,7 @@ class Process:
                 return
 
     def _read(self, size: int, seconds: float) -> bytes:
-        """Return the next `size` bytes. The time limit applies to pauses between bytes."""
+        """Return the next `size` bytes. The time limit applies to each pause between bytes."""
         data = bytearray()
         asked = False
         poll = select.poll()
@@ -155,7 +157,7 @@ class Process:
         end = time.monotonic() + seconds
         while len(data) < size:
             ready = poll.poll(1000 * max(0.0, end - time.monotonic()))
-            # The process has not answered the signal in time: it hangs where no signal handler can run.
+            # The process has not answered the signal: it is blocked where no signal handler can run.
             if not ready and asked:
                 self._process.kill()
                 raise MachineError("", _ENDLESS, _LONGER)
@@ -181,12 +183,12 @@ _ENDLESS = "it does not end within its time limit"
 _LONGER = "raise $TILEWRIGHT_KERNEL_SECONDS if it only needs longer"
 
 
-#: The first bytes of shared libraries: ELF; Mach-O of 64 bits.
+#: The first bytes of shared libraries: ELF, and 64-bit Mach-O.
 MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
 def is_library(path: str | Path) -> bool:
-    """Return whether a file begins like a shared library. Raises ProgramError if the file cannot be read."""
+    """Return whether a file has the first bytes of a shared library. Raises ProgramError if it cannot be read."""
     try:
         with regular(path, ProgramError).open("rb") as file:
             return file.read(4) in MAGIC
@@ -198,9 +200,10 @@ class Library:
     """A loaded firmware in C."""
 
     def __init__(self, path: str | Path, limits: Limits | None = None) -> None:
-        """Load the library, which runs its constructors. The default limits come from the environment.
+        """Load the library, which runs its constructors.
 
-        Raises ProgramError if the library is not firmware, or is made for another version of this simulator.
+        By default, environment variables give the limits. Raises ProgramError if the library is not firmware, or was
+        made for another version of this simulator.
         """
         self.path = Path(path)
         self.limits = limits or Limits.from_environment()
@@ -211,7 +214,7 @@ class Library:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The registered functions. The argument of each function may have any size."""
+        """The registered functions, which accept arguments of any size."""
         return tuple(Function(self._kernel(name), None, bytes) for name in self._process.functions)
 
     def _kernel(self, name: str) -> Kernel:

@@ -1,4 +1,4 @@
-"""Decode the recorded calls of a kernel in C, and call the same functions in Python."""
+"""Decode the recorded calls of a kernel in C, and call the same API functions in Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, Rounding
 from tilewright.targets.bm1684x.values.memory import Region
 
-#: Records that are not calls of API functions (native/c/recorder.c).
+#: The numbers of records that are not calls of API functions (native/c/recorder.c).
 SOURCE = 0xFFFF
 INITIALIZE = 0xFFFE
 POLL = 0xFFFD
@@ -56,7 +56,7 @@ def mode_of(number: int) -> Rounding:
         return Rounding(number)
     except ValueError:
         raise MachineError(
-            "rounding_mode_t", f"there is no mode {number}", "give RM_HALF_TO_EVEN (0) or another"
+            "rounding_mode_t", f"there is no mode {number}", "give 0 (RM_HALF_TO_EVEN) to 6 (RM_HALF_DOWN)"
         ) from None
 
 
@@ -76,7 +76,7 @@ class Reader:
         ]
 
     def arguments(self, data: bytes, at: int) -> tuple[Any, ...]:
-        """Return the arguments of a call, recorded at byte `at` of `data`, for the Python form of the function.
+        """Decode the arguments of the call at byte `at` of `data`, as the Python function expects them.
 
         Raises MachineError for an unknown type or rounding mode.
         """
@@ -84,7 +84,7 @@ class Reader:
         arguments = []
         for kind, width in self._kinds:
             first, *rest = islice(numbers, width)
-            if rest:  # a pointer: a flag (0 is NULL), then the numbers of the struct
+            if rest:  # a pointer: a flag (0: NULL), then the struct
                 arguments.append(POINTERS[kind](*rest) if first else None)
             else:
                 arguments.append(SINGLE[kind](first) if kind in SINGLE else first)
@@ -100,7 +100,7 @@ def readers() -> list[Reader]:
 
 
 class Replay:
-    """Issues the recorded calls of one launch. `sources` are the numbered source file names of all launches."""
+    """Issues the recorded calls of one launch. `sources` has the names of source files by number, for all launches."""
 
     def __init__(self, tpu: Tpu, sources: dict[int, str]) -> None:
         self.tpu = tpu
@@ -111,11 +111,11 @@ class Replay:
             POLL: self.api.tpu_poll,
             BEGIN: self.api.tpu_parallel_start,
             END: self.api.tpu_parallel_end,
-            HERE: lambda: None,  # the record has only the source line of the next query
+            HERE: lambda: None,  # gives the source line of the query that follows
         }
 
     def run(self, data: bytes) -> None:
-        """Issue recorded calls. Raises MachineError, with the line in C, if the machine refuses one."""
+        """Issue recorded calls. Raises MachineError, with the line in C, if the machine refuses a call."""
         decoders = readers()
         at = 0
         while at < len(data):
@@ -134,7 +134,7 @@ class Replay:
                     self._issue(reader.function, reader.name, reader.arguments(data, at))
                     at += reader.size
             except MachineError as error:
-                # Errors of commands already contain the source line, but errors of arguments do not.
+                # Errors of commands already name the source line, but errors of arguments do not.
                 if place in error.where:
                     raise
                 where = ", ".join(part for part in (place, error.where) if part)
@@ -154,7 +154,7 @@ class Replay:
                 bits, target, source, mode = words
                 return struct.pack("<I", cast(bits, dtype_of(target), dtype_of(source), mode_of(mode)))
             self.tpu.poll()
-            if kind == ADDRESS:  # base, size and path: the kernel may write all bytes, so they become initialised
+            if kind == ADDRESS:  # the kernel may write all bytes: they become initialised
                 region = self.tpu.region_of(words[0] | words[1] << 32)
                 region.written.add(np.array([(0, len(region.data))], np.int64))
                 return struct.pack("<2Q", region.base, len(region.data)) + share(region).encode()
@@ -164,9 +164,9 @@ class Replay:
 
 
 def cast(bits: int, target: DType, source: DType, mode: Rounding) -> int:
-    """Return the bits of a number after the machine's conversion to the type `target`.
+    """Convert a number of the type `source`, given by its bits, to the type `target`, as the machine does.
 
-    Raises MachineError if the machine does not have the conversion.
+    Return the bits. Raises MachineError if the machine does not have the conversion.
     """
     value = Constant(bits & ((1 << source.bits) - 1), source).value
     operation = OPERATIONS["cast"]
@@ -183,9 +183,10 @@ _FILES: WeakKeyDictionary[Region, int] = WeakKeyDictionary()
 
 
 def share(region: Region) -> str:
-    """Return the path of the file that holds the bytes of a memory. The first call moves the bytes to the file.
+    """Return the path of a shared file with the bytes of a memory.
 
-    Raises MachineError if the operating system has no such files.
+    The first call for a memory moves the bytes to the file. Raises MachineError if the operating system has no
+    anonymous files (memfd).
     """
     if region not in _FILES:
         if not hasattr(os, "memfd_create"):
