@@ -136,7 +136,7 @@ def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
 
 
 def label(axes: Sequence[str], run: Run) -> str:
-    """Return a run's elements as text: `n0 c0 h0-3 w0-4` for a box of indices, else the first and the last element."""
+    """Return a run's elements as text: a box of indices such as `n0 c0 h0-3 w0-4`, or the first and last element."""
     sizes = [last - first + 1 for first, last in zip(run.first, run.last, strict=True)]
     if int(np.prod(sizes)) == run.count:
         pairs = zip(axes, run.first, run.last, strict=True)

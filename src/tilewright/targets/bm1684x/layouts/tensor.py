@@ -418,7 +418,10 @@ class ConvWeights(Drawable):
 
     @cached_property
     def storage(self) -> Tensor:
-        """The weights as a tensor (1, oc, groups * kh * kw, group), with a row per group of input channels and tap."""
+        """The weights as a tensor (1, oc, groups * kh * kw, group).
+
+        A row has one group of input channels for one tap.
+        """
         shape = self.storage_shape
         return Tensor(self.address, shape, Stride(0, shape.h * shape.w, shape.w, 1), self.dtype, self.config)
 

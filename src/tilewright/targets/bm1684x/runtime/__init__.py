@@ -1,6 +1,6 @@
-"""Kernels in Python: device.py has memory and launches; kernel.py has the functions that kernels call.
+"""Kernels in Python: device.py has memory and launches, and kernel.py has the functions that kernels call.
 
-A call becomes a command (isa/), which runs at once on the device's memories. The steps of a launch then become a
-program like that of a compiled network, and the passes find its hazards and times (recording.py). functions.py has
+Each call becomes a command (isa/), which runs immediately on the device's memories. After the launch, its commands
+become a program, as for a compiled network, and the passes find hazards and times (recording.py). functions.py has
 functions that are sequences of commands.
 """

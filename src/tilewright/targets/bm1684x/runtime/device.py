@@ -31,7 +31,7 @@ class Device:
         self._end = DDR_BASE
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """Return a new uninitialised tensor in DDR, without gaps. Raises InputError for an impossible shape."""
+        """Allocate an uninitialised tensor in DDR, without gaps. Raises InputError for an illegal shape."""
         tensor = Tensor.ddr(self._end, shape, dtype, self.config)
         size = tensor.shape.elements * dtype.bytes
         self.memories.new_ddr(self._end, size)
@@ -39,7 +39,7 @@ class Device:
         return tensor
 
     def put(self, values: Array, dtype: DType) -> Tensor:
-        """Return a new tensor in DDR with these values, which must have the storage type of `dtype` (bf16: its bits).
+        """Allocate a tensor in DDR with `values`, which must have the storage type of `dtype` (for bf16: its bits).
 
         Raises MachineError for values of another type.
         """
@@ -54,31 +54,32 @@ class Device:
         return tensor
 
     def put_weights(self, values: Array, dtype: DType) -> Tensor:
-        """Return a new tensor in DDR with convolution weights (oc, ic, kh, kw), in the order that the cube reads.
+        """Allocate a tensor in DDR with convolution weights (oc, ic, kh, kw), reordered for the cube (matrix unit).
 
         A kernel can copy the tensor to `tpu.weights(..).storage`.
         """
         return self.put(packed(values, dtype, self.config), dtype)
 
     def get(self, tensor: Tensor) -> Array:
-        """Return the values of a tensor in their storage type (bf16: its bits)."""
+        """Return the values of a tensor in their storage type (for bf16: its bits)."""
         return self.memories.read(tensor.addresses, tensor.dtype.storage)
 
     def launch(self, kernel: Kernel, *arguments: Any) -> Launched:
-        """Run a kernel to its end, and return the outcome. Raises MachineError if a command cannot run."""
+        """Run a kernel to its end, and return the outcome. Raises MachineError if the machine refuses a command."""
         return kernel.launch(self.memories, *arguments)
 
     def debug(self, kernel: Kernel, *arguments: Any) -> Session:
         """Run a kernel to its end, and return a debugging session of the launch (docs/debug.md).
 
-        If the machine refuses a command, the session ends at this command. Raises MachineError for any other error.
+        If the machine refuses a command, the session ends at this command. Raises MachineError if the kernel fails
+        otherwise.
         """
         from tilewright.targets.bm1684x.debug.kernels import debug
 
         return debug(kernel, self.memories, *arguments)
 
     def record(self, launched: Launched) -> Recording:
-        """Return a launch's commands as encoded queues. Raises ProgramError for a command without a known encoding."""
+        """Return the recording of a launch. Raises ProgramError for a command without a known encoding."""
         return Recording.of(launched.program, self.config)
 
     def replay(self, recording: Recording) -> Launched:

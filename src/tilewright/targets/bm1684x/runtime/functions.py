@@ -1,6 +1,6 @@
-"""Functions that the machine computes as sequences of commands, step by step as the vendor's compiler emits them.
+"""Functions that are computed by sequences of commands, the same sequences that the vendor's compiler emits.
 
-Each function takes its work tensors as arguments. The results of `exponential` and `sigmoid` equal those of the
+The arguments of a function include its work tensors. `exponential` and `sigmoid` have the same results as the
 operations fp_exp and fp_sigmoid.
 """
 
@@ -13,7 +13,7 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.elementwise import LARGEST, LN_2, LOG2_E, TERMS
 from tilewright.targets.bm1684x.values.memory import OFFSETS
 
-#: The largest exponent of 2**n, and the bias and bit position of the exponent in a float32.
+#: The largest n in 2**n, and the bias and the bit position of the exponent in a float32.
 LIMIT = 127
 OFFSET = 127
 POSITION = 23
@@ -26,9 +26,10 @@ def load_exponential(tpu: Tpu, coefficients: Tensor) -> None:
 
 
 def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """Compute `y = exp(x)` in f32. `y`, `work0` and `work1` are three different tensors of the shape of `x`.
+    """Compute `y = exp(x)` in f32.
 
-    `x` may be the same tensor as `y` or `work1`; otherwise `x` is unchanged. `load_exponential` fills `coefficients`.
+    `y`, `work0` and `work1` must be three different tensors of the shape of `x`. `x` may be the same tensor as `y` or
+    `work1`, but is otherwise unchanged. `load_exponential` fills `coefficients`.
     """
     largest, log2_e, ln_2 = (float(value) for value in (LARGEST, LOG2_E, LN_2))
     tpu.bdc.max(work0, x, -largest)
@@ -51,7 +52,7 @@ def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, co
 
 
 def sigmoid(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """Compute `y = 1 / (1 + exp(-x))` in f32. The operands are those of `exponential`."""
+    """Compute `y = 1 / (1 + exp(-x))` in f32. The arguments are the same as those of `exponential`."""
     tpu.bdc.fp_sub(work1, 0.0, x)
     exponential(tpu, y, work1, work0, work1, coefficients)
     tpu.bdc.fp_add(work1, y, 1.0)

@@ -7,10 +7,11 @@
         tpu.bdc.fp_add(b, a, a)
         tpu.gdma.copy(y, b)
 
-The parameters of a method of `tpu.gdma` (the DMA engine), `tpu.bdc` (compute) or `tpu.hau` (sorting) are the results,
-then operands in the order of the operation's description, then attributes. Commands run immediately, in the order of
-the calls; a command waits for all commands before it. Inside `with tpu.parallel():` a command waits only for commands
-from before the region, so that engines overlap. Commands of a region must not depend on each other.
+`tpu.gdma` (the DMA engine), `tpu.bdc` (compute) and `tpu.hau` (sorting) have a method for each operation. Its
+parameters are the results and the operands, in the order of the operation's description, then attributes by name.
+Commands run immediately, in the order of the calls, and a command waits for all commands before it. Inside `with
+tpu.parallel():`, a command waits only for commands from before the region, so that engines overlap. Commands of a
+region must not depend on each other.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Kernel:
     def launch(self, memories: Memories, *arguments: Any) -> Launched:
         """Run the kernel on a device's memories, and return its outcome.
 
-        Raises MachineError, with the number of the command, if a command is refused.
+        Raises MachineError, with the number of the command, if the machine refuses a command.
         """
         tpu = Tpu(memories)
         memories.forget()
@@ -69,7 +70,7 @@ class Kernel:
         except BaseException:
             ElaboratedProgram.of(tuple(tpu.ran.values()), regions, memories.knobs).mark_written()
             raise
-        # steps that ran have masks of the touched elements; they are in the order of the calls
+        # `tpu.steps` has the order of the calls. The steps in `tpu.ran` also have masks of the touched elements.
         steps = [tpu.ran.get((step.engine, step.id), step) for step in tpu.steps]
         program = ElaboratedProgram.of(steps, regions, memories.knobs)
         program.mark_written()
@@ -78,7 +79,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel that a host launches by name. `unpacked` decodes its argument from `size` bytes (None: any number)."""
+    """A kernel that a host launches by name.
+
+    `unpacked` decodes the argument, which has `size` bytes (None: any size).
+    """
 
     kernel: Kernel
     size: int | None
@@ -90,7 +94,7 @@ class Function:
 
 
 def _line() -> str:
-    """Return the position of the caller outside of Tilewright, such as kernel.py:12."""
+    """Return the line of user code that called Tilewright, such as kernel.py:12."""
     frame: FrameType | None = sys._getframe(1)
     while frame and frame.f_globals.get("__name__", "").startswith("tilewright."):
         frame = frame.f_back
@@ -162,13 +166,13 @@ def _operands(operation: Operation, by_name: Mapping[str, Any]) -> dict[str, Ope
             dtype = operation.numbers.get(name, first)
             value: Any = number.item() if isinstance(number, np.generic) else number
             operands[name] = Constant.of(value, dtype or by_name["y"].dtype)
-    if "y_before" in operation.inputs:  # all other rows are unchanged
+    if "y_before" in operation.inputs:  # a scatter keeps all other elements
         operands.setdefault("y_before", by_name["y"])
     return operands
 
 
 class Tpu:
-    """The device in a kernel: it issues commands, and allocates operands in local memory."""
+    """The device as a kernel sees it: an object that issues commands, and allocates operands in local memory."""
 
     def __init__(self, memories: Memories) -> None:
         self.config: Config = memories.config
@@ -177,38 +181,37 @@ class Tpu:
         self.bdc, self.gdma, self.hau = (
             Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
         )
-        self.place = ""  # the calling line in C, such as kernel.c:12; "" if a line in Python calls
-        self.selected = 0  # number of elements that the last selection kept
+        self.place = ""  # the calling line in C, such as kernel.c:12; "" for a kernel in Python
+        self.selected = 0  # number of elements that the last selection selected
         self._memories = memories
         self._knobs = memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
         self._issued = dict.fromkeys(ENGINES, 0)
         self._held: list[Step] = []
-        self.ran: dict[tuple[str, int], Step] = {}  # keys are (engine, number), in the order of execution
+        self.ran: dict[tuple[str, int], Step] = {}  # by (engine, id), in the order of execution
         self._before_region: dict[str, int] | None = None
         self._used = [0] * self.config.banks  # used bytes of each bank
 
     def local(self, shape: tuple[int, ...], dtype: DType, bank: int, kind: str = "aligned", lane: int = 0) -> Tensor:
-        """Return a new tensor at the first free byte of a bank of local memory. It may extend into the next banks.
+        """Allocate a tensor at the first free byte of a bank of local memory.
 
-        Raises MachineError if a bank that the tensor needs is not free.
+        A long tensor extends into the next banks. Raises MachineError if a bank that the tensor needs is not free.
         """
         return self._take(bank, lambda offset: Tensor.local(lane, offset, shape, dtype, self.config, kind))
 
     def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> ConvWeights:
-        """Return new convolution weights (oc, ic, kh, kw). To fill them, copy `Device.put_weights(..)` to `storage`."""
+        """Allocate convolution weights (oc, ic, kh, kw).
+
+        A kernel fills them by copying `Device.put_weights(..)` to `storage`.
+        """
         sizes = sizes_of(shape, dtype)
         return self._take(bank, lambda offset: ConvWeights(LOCAL_BASE + offset, sizes, dtype, self.config))
 
     def matrix(self, rows: int, columns: int, dtype: DType, bank: int, width: int) -> Matrix:
-        """Return a new matrix in local memory with `width` columns per channel. A vector is a matrix of one row."""
+        """Allocate a matrix in local memory with `width` columns per channel. A vector is a matrix with one row."""
         return self._take(bank, lambda offset: Matrix.local(0, offset, (rows, columns), width, dtype, self.config))
 
     def _take(self, bank: int, make: Callable[[int], T]) -> T:
-        """Return the operand that `make` creates at the first free byte of a bank. Mark the operand's bytes as used.
-
-        Raises MachineError if a bank that the operand needs is not free.
-        """
         if not isinstance(bank, int) or not 0 <= bank < self.config.banks:
             raise MachineError("local memory", f"there is no bank {bank!r}", f"give 0..{self.config.banks - 1}")
         size = self.config.bank_bytes
@@ -227,18 +230,21 @@ class Tpu:
         return operand
 
     def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
-        """Return a tensor without gaps outside of local memory. Raises InputError for an illegal shape or address."""
+        """Return a tensor without gaps in another memory. Raises InputError for an illegal shape or address."""
         return Tensor.ddr(address, shape, dtype, self.config)
 
     def region_of(self, address: int) -> Region:
         return self._memories.region_of(address, address + 1)
 
     def read(self, tensor: Operand) -> Array:
-        """Return an operand's current values for debugging. Reading is no command and waits for no command."""
+        """Return an operand's current values for debugging.
+
+        This issues no command, and does not wait for delayed commands.
+        """
         return self._memories.read(tensor.addresses, tensor.dtype.storage)
 
     def print(self, *things: Any) -> None:
-        """Print `things` for debugging. A tensor is printed with its place and its current values (bf16 as numbers)."""
+        """Print `things` for debugging. For an operand, print its place and its current values (bf16 as numbers)."""
         shown = list(things)
         for number, thing in enumerate(things):
             if isinstance(thing, Tensor | Matrix | Rows | ConvWeights):
@@ -248,7 +254,7 @@ class Tpu:
 
     @contextmanager
     def parallel(self) -> Iterator[None]:
-        """Open a region whose commands wait only for commands from before the region. Regions do not nest."""
+        """Open a region whose commands wait only for commands from before the region. Regions cannot be nested."""
         self.parallel_start()
         try:
             yield
@@ -269,34 +275,41 @@ class Tpu:
         self._before_region = dict(self._issued)
 
     def parallel_end(self) -> None:
-        """End the region; later commands wait for the region's commands. Raises MachineError outside of a region."""
+        """End the region: later commands wait for all commands of the region.
+
+        Raises MachineError outside of a region.
+        """
         if not self.in_region:
             raise MachineError("parallel", "a region ends, but no region has begun", "call parallel_start first")
         self._before_region = None
         self.poll()
 
     def end(self) -> None:
-        """Finish the kernel: wait for all commands. Raises MachineError inside a region."""
+        """Finish the kernel by waiting for all commands. Raises MachineError inside a region."""
         if self.in_region:
             raise MachineError("parallel", "the kernel ends inside a region", "end the region first")
         self.poll()
 
     def poll(self) -> None:
-        """Wait for all commands: run commands that `issue` has delayed. Raises MachineError if a command is refused."""
+        """Wait for all commands: run the commands that `issue` delayed.
+
+        Raises MachineError if the machine refuses a command.
+        """
         held = self._held
         self._held = []
-        # Inside a region, the order between engines is free. Any merge that keeps each engine's order is legal.
-        if self._random is not None:  # a random merge that keeps each engine's order
+        # Inside a region, the engines do not wait for each other, so any merge that keeps each engine's order is legal.
+        if self._random is not None:  # take a random legal merge
             queues = {engine: iter([step for step in held if step.engine == engine]) for engine in ENGINES}
             held = [next(queues[engine]) for engine in self._random.permutation([step.engine for step in held])]
-        # A stable sort: compute commands first, transfers as late as possible, each engine in its order.
+        # The sort is stable: compute commands come first, transfers as late as possible, and each engine keeps its
+        # order.
         if self._knobs.defers:
             held.sort(key=lambda step: step.engine == DMA)
         for step in held:
             self._run(step)
 
     def issue(self, command: Command) -> None:
-        """Run a command, or delay it if the options of the launch (values.memory.Knobs) ask for another order.
+        """Run a command, or delay it if the knobs (values.memory.Knobs) require another order.
 
         Raises MachineError, with the number of the command, if the machine refuses it.
         """
@@ -304,11 +317,12 @@ class Tpu:
         self._issued[engine] += 1
         number = self._issued[engine]
         ended = self._issued if self._before_region is None else self._before_region
-        # Commands in a region wait for the last ids from before the region, as in the vendor's tpu_parallel_start.
+        # In a region, commands wait for the last commands from before the region, as in the vendor's
+        # tpu_parallel_start.
         needs = {unit: ended[unit] for unit in ENGINES if unit != engine}
         step = Step(engine, number, needs, command, f"{engine} command {number - 1} ({self.place or _line()})")
-        # A command runs at once, unless the options ask for another legal order. A delayed command stays in `_held`
-        # until the next command that waits for all commands before it.
+        # A command runs immediately, unless the knobs require another legal order. A delayed command stays in `_held`
+        # until the next command that waits for all previous commands.
         in_turn = self._before_region is None and not (self._knobs.defers and engine == DMA)
         delayed = not in_turn and (self._knobs.defers or self._random is not None)
         if not delayed:

@@ -1,8 +1,8 @@
-"""Outcomes and recordings of launches. A recording has a launch's commands as queues, to save and run again.
+"""Outcomes and recordings of launches.
 
-A recording contains addresses, like the machine's queues. A recording needs a device with tensors at the recorded
-addresses. A replay repeats the commands of the recorded launch, even if the kernel would issue other commands for the
-current values.
+A recording stores the commands of a launch as encoded queues, which can be saved and replayed. Like the machine's
+queues, a recording contains addresses, so it needs a device with tensors at the same addresses. A replay repeats the
+recorded commands, even if the kernel would issue other commands for the current values.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ class Launched:
 
     @property
     def overlapped(self) -> int:
-        """The number of cycles in which more than one engine is busy."""
-        # Sweep over all starts and ends of commands, and add up the time with at least two busy engines.
+        """The number of cycles during which at least two engines are busy."""
+        # Walk through all starts and ends of commands in order, and count the busy engines.
         times = np.concatenate((self.trace.start, self.trace.end))
         change = np.repeat((1, -1), len(self.trace.start))
-        order = np.lexsort((change, times))  # at equal times, ends come first
+        order = np.lexsort((change, times))  # ends before starts at equal times
         busy = np.cumsum(change[order])[:-1]
         return int(np.diff(times[order])[busy > 1].sum())
 
     def summary(self, peak: int = 0) -> str:
-        """Return a line with the cycles, each engine's busy share and the overlap.
+        """Return a line with the cycles, the busy share of each engine, and the overlap.
 
-        `peak` is the number of cycles for the same work at the machine's peak rate. With `peak`, the line also has the
-        ratio of peak cycles to actual cycles.
+        If `peak`, the number of cycles for the same work at the machine's peak rate, is given, the line also has the
+        ratio of `peak` to the actual cycles.
         """
         whole = max(1, self.cycles)
         text = ", ".join(f"{engine} {cycles / whole:.1%}" for engine, cycles in self.trace.busy().items())
@@ -69,7 +69,7 @@ class Launched:
         return f"{self.cycles:,} cycles{model}: {used}busy {text}, overlapped {self.overlapped / whole:.1%}"
 
     def save_trace(self, path: str | Path) -> None:
-        """Save when each command ran, for https://ui.perfetto.dev, as Chrome's JSON if `path` ends in .json.
+        """Save a timeline of the commands for https://ui.perfetto.dev (Chrome's JSON format if `path` ends in .json).
 
         Raises InputError if a package that the format needs is missing.
         """
@@ -79,9 +79,9 @@ class Launched:
 
 
 def outcome_of(program: ElaboratedProgram, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
-    """Return the outcome of a program that has run: times and findings. `findings` from the run come first.
+    """Return the outcome of a program that has run: times, and findings, with `findings` from the run first.
 
-    Raises HazardError if its commands deadlock.
+    Raises HazardError if the commands deadlock.
     """
     knobs = memories.knobs
     reported = hazards_of(program) if knobs.detect_races or knobs.detect_uninitialised else []
@@ -93,14 +93,14 @@ def outcome_of(program: ElaboratedProgram, memories: Memories, findings: Sequenc
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The queues of a launch (bytes as uint8, by engine), and the digest of the configuration that they need."""
+    """The queues of a launch (uint8 by engine), and the digest of the configuration for which they were recorded."""
 
     queues: dict[str, Array]
     digest: str
 
     @classmethod
     def of(cls, program: ElaboratedProgram, config: Config) -> Recording:
-        """Return the recording of a launch's commands. Raises ProgramError for a command without a known encoding."""
+        """Record the commands of a program. Raises ProgramError for a command without a known encoding."""
         queues: dict[str, list[EncodedCommand]] = {unit: [] for unit in UNITS}
         partner_of = {TIU: DMA, DMA: TIU}
         for step in sorted(program.steps, key=lambda step: step.id):

@@ -1,7 +1,7 @@
 """The chart of a launch: how many lanes each compute command uses, and which banks of local memory each command uses.
 
-Every lane has its own banks: two commands conflict if they use the same bank of the same lane at the same time. The
-chart shows conflicts; the times of a launch do not include them, except with `Knobs.bank_conflicts` (see estimate.py).
+Every lane has its own banks. Two commands conflict if they use the same bank of the same lane at the same time. The
+chart shows conflicts, but the times of a launch include them only with `Knobs.bank_conflicts` (see estimate.py).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 TITLE = "Lanes and banks"
-#: The word and the style in which a command that uses a bank is drawn, by access mode.
+#: For each access mode: the word and the drawing style for a command that uses a bank in this mode.
 MODES = {READ: ("reads", LIGHT), WRITE: ("writes", SOLID), READ | WRITE: ("reads and writes", HATCHED)}
-#: Kinds of boxes. The kinds for each unit and access mode follow.
+#: Numbers of the first three kinds of boxes. There is a further kind for each pair of a unit and an access mode.
 LANES, BOTH, SHARED = range(3)
 Box = tuple[int, int, int, int, int, int]  # see sim.chart.Chart
 
@@ -29,9 +29,9 @@ Box = tuple[int, int, int, int, int, int]  # see sim.chart.Chart
 def chart(commands: Sequence[Command], trace: Trace, config: Config) -> Chart:
     """Return the chart of a launch: a row for the lanes, and a row for each bank.
 
-    The row for the lanes shows how many lanes contain the results of each compute command. A command uses a bank in all
-    lanes in which its operands or results extend into the bank. Each engine has its own part of a bank's row; conflicts
-    are drawn between and above these parts.
+    The row for the lanes shows how many lanes contain the results of each compute command. A command uses a bank in
+    each lane in which one of its operands or results extends into the bank. In the row of a bank, each engine has its
+    own part, and conflicts are drawn between and above these parts.
     """
     units = trace.table.units
     rows = (Row("lanes", config.lanes), *(Row(f"bank {bank}") for bank in range(config.banks)))
@@ -59,9 +59,9 @@ def _uses(command: Command, config: Config) -> Array:
 
 
 def reach(tensor: Tensor, config: Config) -> Array:
-    """Return the banks of each lane that a tensor in local memory occupies, bool [lanes, banks].
+    """Return which banks a tensor in local memory occupies in each lane: bool [lanes, banks].
 
-    A channel's rows and columns count as one contiguous range of bytes.
+    All bytes from a channel's first element to its last element count as occupied.
     """
     n, _, h, w = tensor.shape
     stride = tensor.stride
@@ -70,8 +70,8 @@ def reach(tensor: Tensor, config: Config) -> Array:
     sample = np.arange(n if stride.n else 1)
     low = tensor.lane_offset + (sample[:, None] * stride.n + slot * stride.c) * size
     last = low + ((h - 1) * stride.h + (w - 1) * stride.w + 1) * size - 1
-    # A channel of a sample begins in one bank and ends in another. The cumulative sum of +1 at the first bank and -1
-    # after the last bank marks all banks in between.
+    # A channel may extend over several banks. With +1 at its first bank and -1 after its last bank, the cumulative sum
+    # is positive in all banks of the channel.
     edges = np.zeros((len(slot), config.banks + 1), np.int64)
     np.add.at(edges, (np.broadcast_to(slot, low.shape), low // config.bank_bytes), 1)
     np.add.at(edges, (np.broadcast_to(slot, low.shape), last // config.bank_bytes + 1), -1)
@@ -113,9 +113,9 @@ def _between(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
 
 
 def meetings(trace: Trace) -> Iterator[tuple[int, Array]]:
-    """Yield each transfer with the compute commands that may run at the same time, as steps."""
+    """For each transfer, yield its step, and the steps of the compute commands that may run at the same time."""
     compute, transfers = (np.flatnonzero(trace.table.unit == trace.table.units.index(unit)) for unit in (TIU, DMA))
-    begins, ends = trace.start[compute], trace.end[compute]  # in order of time
+    begins, ends = trace.start[compute], trace.end[compute]  # both ascending
     for step in transfers.tolist():
         first = int(np.searchsorted(ends, trace.start[step], "right"))
         last = int(np.searchsorted(begins, trace.end[step], "left"))
@@ -123,9 +123,10 @@ def meetings(trace: Trace) -> Iterator[tuple[int, Array]]:
 
 
 def bank_uses(commands: Sequence[Command], config: Config) -> Array:
-    """Return int64 [commands, banks]: the number of a command's operands and results that occupy each bank.
+    """Return, for each command and bank, how many operands and results occupy the bank: int64 [commands, banks].
 
-    A tensor that is both operand and result counts once: the estimate already doubles the passes of such a command.
+    A tensor that is both operand and result counts once, because the estimate already doubles the passes of such a
+    command.
     """
     uses = np.zeros((len(commands), config.banks), np.int64)
     for row, command in enumerate(commands):

@@ -1,21 +1,20 @@
-"""Estimate the cycles of commands like the vendor's compiler, and count multiply-accumulates.
+"""Estimate the cycles of commands as the vendor's compiler does, and count multiply-accumulates.
 
-The estimate was not measured on silicon. The formulas and numbers reproduce the timelines that the vendor's compiler
-prints for the networks of tpu_vectors.
+The estimate was not measured on silicon. Its formulas and constants reproduce the timelines that the vendor's compiler
+prints for the networks of tpu_vectors. The rules for transfers were found by sampling the vendor's estimator with
+random transfers. A tensor moves in runs of adjacent elements, and a run shorter than 256 bytes takes as long as one of
+256 bytes. DDR has four channels, and consecutive pages of 4096 bytes lie in consecutive channels. A transfer that uses
+fewer channels is proportionally slower. The estimator considers only the first four pages that a transfer visits. Pages
+are counted from the tensor's first byte. If source and destination differ in shape, the estimator considers only the
+first four pages of the tensor, and uses the source's shape for both. If a command without strides exchanges n and c,
+the size of a plane is rounded up to a multiple of 16 bytes. A broadcast without strides moves row by row. All other
+kinds of transfers have constant rates. In the vendor's estimator, copies within local memory take no time. In this
+model, they take as long as copies into local memory.
 
-The rule for transfers was found by sampling the vendor's estimator with random transfers. A tensor moves in runs of
-adjacent elements; a run costs as much as at least 256 bytes. DDR has four channels; consecutive pages of 4096 bytes lie
-in consecutive channels. If a transfer uses fewer channels, it is slower in proportion. The estimator considers only the
-first four pages that a transfer visits. Pages begin at the tensor's first byte. If source and destination differ in
-shape, the estimator considers only the first four pages of the tensor, and uses the source's shape for both. If a
-command without strides exchanges n and c, the size of a plane is rounded up to a multiple of 16 bytes. A broadcast
-without strides moves row by row. Each other kind of transfer has a constant rate. In the estimator, copies within local
-memory take no time; here they take as long as copies into local memory.
-
-Bank conflicts are a **model**, which the vendor's estimate does not have: the machine's rule and its cost are not
-published, and nothing here was measured. A bank serves one access per cycle. If several operands or results of a
-compute command share a bank, the command's cycles are multiplied by the largest number of operands and results in any
-bank. A transfer that shares a bank with a compute command waits as long as both run.
+Bank conflicts are a **model**, which the vendor's estimate does not have. The machine's rules for conflicts and their
+cost are not published, and nothing here was measured. In the model, a bank serves one access per cycle. The cycles of a
+compute command are multiplied by the largest number of its operands and results that share a bank. A transfer that
+shares a bank with a compute command waits while both would run at the same time.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.timing.banks import bank_uses, chart, meetings
 from tilewright.targets.bm1684x.timing.model import ESTIMATE, Timing
 
-#: The number of pixels that the cube computes at a time, by bytes per weight. For matrices stored by rows: the number
-#: of columns that the cube computes at a time.
+#: The number of pixels that the cube computes at a time, by bytes per weight. If matrices are stored by rows, the cube
+#: computes MATRIX_COLUMNS columns at a time.
 PIXELS = {1: 4, 2: 4, 4: 16}
 MATRIX_COLUMNS = 4
-#: Operands that are read element by element. All other operands are parameters.
+#: The operands that are read element by element. All other operands are parameters.
 STREAMED = ("a", "b", "x", "acc")
 
 
 def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
     if command.operation.engine == HAU:
-        length = command.operands["x"].shape[0]  # a sort is a merge sort; an NMS reads each element once
+        length = command.operands["x"].shape[0]  # model: a sort is a merge sort; NMS reads each element once
         passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
         return _ceil(length * passes, timing.sort_rate)
     if command.operation.engine == DMA:
@@ -72,10 +71,11 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
 def trace(
     program: ElaboratedProgram, config: Config, serial: bool = False, conflicts: bool = False, timing: Timing = ESTIMATE
 ) -> Trace:
-    """Return when each command runs: after the previous command of its engine, and after all commands that it needs.
+    """Return the times of all commands.
 
-    With `serial`, a command also waits for the preceding command of the program. With `conflicts`, the model of bank
-    conflicts is added. Raises HazardError if the commands deadlock.
+    A command starts after the previous command of its engine, and after all commands that it needs. With `serial`, it
+    also waits for the previous command of the program. With `conflicts`, the times include the model of bank conflicts.
+    Raises HazardError if the commands deadlock.
     """
     busy = np.array([cycles(command, config, timing) for command in program.commands], np.int64)
     if conflicts:
@@ -101,15 +101,15 @@ def _timed(program: ElaboratedProgram, busy: Array, serial: bool) -> Trace:
 def conv_cycles(kernel: Sequence[int], pixels: int, size: int, config: Config) -> int:
     """Return the cycles of a convolution with a kernel (oc, ic, kh, kw) of `size`-byte weights, for one sample.
 
-    The formula is `(oc / lanes) * (pixels / PIXELS) * kh * kw * (ic / group)`, where `/` rounds up: the cube takes the
-    same time for some of its lanes, pixels or input channels as for all.
+    The formula is `(oc / lanes) * (pixels / PIXELS) * kh * kw * (ic / group)`, where `/` rounds up. The cube takes the
+    same time whether all or only some of its lanes, pixels and input channels are used.
     """
     oc, ic, kh, kw = kernel
     return _ceil(oc, config.lanes) * _ceil(pixels, PIXELS[size]) * kh * kw * _ceil(ic, config.cube_group(size))
 
 
 def _moved(command: Command, config: Config, timing: Timing) -> int:
-    """Return the cycles of a gather, scatter or selection: one element per lane and cycle, or 64 bytes in 2 cycles."""
+    """Return the cycles of a gather, scatter or selection: one per element and lane, or for rows 2 per 64 bytes."""
     name = command.operation.name
     y = command.results["y"]
     x = command.operands["x"]
@@ -122,8 +122,8 @@ def _moved(command: Command, config: Config, timing: Timing) -> int:
 def _matmul(command: Command, config: Config) -> int:
     """Return the cycles of a matrix product.
 
-    If the matrices are stored by rows (`Rows`), the product is timed like a convolution. If the columns are spread over
-    the lanes (`Matrix`), each term of a sum (a product, the bias or `acc`) takes one pass over a row of the result.
+    A product of matrices stored by rows (`Rows`) takes as long as a similar convolution. If columns are spread over the
+    lanes (`Matrix`), each term of the sums (a product, the bias or `acc`) takes one pass over a row of the result.
     """
     left = command.operands["L"]
     y = command.results["y"]
@@ -140,7 +140,10 @@ def _matmul(command: Command, config: Config) -> int:
 
 
 def _passes(command: Command, config: Config, timing: Timing) -> int:
-    """Return the passes over a command's result. An overwritten operand doubles them, as do two strided operands."""
+    """Return the number of passes over a command's result.
+
+    A result that overwrites an operand doubles it, and two strided operands also double it.
+    """
     name = command.operation.name
     y = command.results["y"]
     if command.operation.flow is Flow.WINDOW:
@@ -161,8 +164,8 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
 def strided(command: Command, config: Config) -> list[str]:
     """Return the names of the operands that are encoded with strides.
 
-    The attribute `strided` of a decoded command lists them. In other commands, operands need strides if they repeat
-    elements, or do not have the layout `aligned`.
+    A decoded command lists these operands in its attribute `strided`. In all other commands, an operand needs strides
+    if it repeats elements, or does not have the layout `aligned`.
     """
     listed: list[str] | None = command.attributes.get("strided")
     if listed is not None:
@@ -188,9 +191,10 @@ def _elements(command: Command, config: Config) -> int:
 
 
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
-    """Return whether tensors with the same first lane overlap. Channels are rounded up to 64 (`eu_bytes`) elements.
+    """Return whether two tensors overlap, as the vendor's estimator decides it from their addresses.
 
-    The vendor's estimator compares addresses. For the estimator, tensors that begin in different lanes never overlap.
+    Channels are rounded up to 64 (`eu_bytes`) elements. Tensors that begin in different lanes never overlap for the
+    estimator.
     """
     if y.start_lane != operand.start_lane:
         return False
@@ -220,10 +224,10 @@ def _ceil(value: int, divisor: int) -> int:
 
 
 def waits(used: Array, trace: Trace) -> Array:
-    """Return int64 [commands]: the cycles that each transfer waits while compute commands use its banks.
+    """Return the cycles that each transfer waits while compute commands use its banks: int64 [commands].
 
-    `used` is bool [commands, banks]: the banks that each command uses. Compute commands do not wait: their entries are
-    0.
+    `used` tells which banks each command uses: bool [commands, banks]. Compute commands do not wait, so their entries
+    are 0.
     """
     waited = np.zeros(len(used), np.int64)
     for step, busy in meetings(trace):
@@ -234,7 +238,7 @@ def waits(used: Array, trace: Trace) -> Array:
 
 
 def macs(command: Command) -> int:
-    """Return a command's multiply-accumulates, including those on padding; 0 for other commands."""
+    """Return a command's number of multiply-accumulates, including padding. Commands without multiplications have 0."""
     name = command.operation.factor
     if not name or isinstance(command.operands[name], Constant):
         return 0  # a product with a number does not use the multipliers
@@ -246,12 +250,12 @@ def macs(command: Command) -> int:
 
 
 def peak(commands: Sequence[Command], lanes: int) -> int:
-    """Return the machine's peak MACs per cycle for the narrowest type that the commands multiply; 0 if none."""
+    """Return the machine's peak MACs per cycle for the narrowest type that the commands multiply, or 0."""
     sizes = {c.operands[c.operation.factor].dtype.bytes for c in commands if c.operation.factor}
     return lanes * max((CUBE_MACS[size] for size in sizes), default=0)
 
 
-#: Transfers whose time depends only on the bytes of one operand.
+#: The time of these transfers depends only on the bytes of one operand.
 BY_BYTES = {
     "dma_linear": "y",
     "dma_linear_bcast": "x",
@@ -283,12 +287,12 @@ def transfer(command: Command, timing: Timing) -> int:
         runs, run = _runs(y.shape, y.stride)
         return int(runs * max(timing.shortest_run, run * size) / timing.matrix_read_rate)
     assert isinstance(x, Tensor)
-    if name == "dma_broadcast":  # each run is sent to all lanes at once
+    if name == "dma_broadcast":  # all lanes receive a run at the same time
         n, _, h, w = y.shape
         by_rows = attribute(command.attributes, "without_strides")
         runs, run = (n * h, w) if by_rows else _runs(Shape(n, 1, h, w), x.stride, y.stride)
         return int(runs * max(timing.shortest_run, run * size) / timing.matrix_read_rate)
-    # if the shapes differ, the estimator uses the source's shape for both ends
+    # If the shapes differ, the estimator uses the source's shape for source and destination.
     runs, run = _runs(y.shape if name == "dma_nc_trans" else x.shape, x.stride, y.stride)
     out = timing.write_rate if from_lanes else timing.copy_rate
     rate = timing.read_rate if to_lanes else out
@@ -298,7 +302,7 @@ def transfer(command: Command, timing: Timing) -> int:
 
 
 def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
-    """Return the number and length of runs whose elements are adjacent under all `strides`."""
+    """Return the number and the length of runs of elements that are adjacent under all `strides`."""
     n, c, h, w = shape
     if all(stride.w == 1 or w == 1 for stride in strides):
         if all(stride.h == w or h == 1 for stride in strides):
@@ -308,14 +312,14 @@ def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
 
 
 def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
-    """Return the estimator's number of DDR channels that a transfer uses: 1 to `full`."""
+    """Return how many DDR channels a transfer uses according to the estimator: 1 to `full`."""
     if x.storage.is_local and y.storage.is_local:
         return int(timing.full)
     ddr = x if y.storage.is_local else y
     shape, stride = ddr.shape, ddr.stride
     transposed = command.operation.name == "dma_nc_trans"
     differ = transposed or x.shape != y.shape
-    if differ:  # the estimator uses the source's shape for both ends
+    if differ:  # as in `transfer`: the source's shape counts
         shape = Shape(y.shape.c, y.shape.n, y.shape.h, y.shape.w) if transposed else x.shape
         if attribute(command.attributes, "without_strides"):
             plane = -(-shape.h * shape.w * ddr.dtype.bytes // timing.plane) * timing.plane
@@ -323,13 +327,13 @@ def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
     size = ddr.dtype.bytes
     pages = max(1, int(timing.full))
     long = max(1, -(-shape.h * stride.h * size // timing.unit))
-    # Only the first four pages count, so the loop ends as soon as four pages are known.
+    # The estimator considers only four pages, so the loop can end when four are known.
     visited: list[int] = []
     for n, c in product(range(shape.n), range(shape.c)):
         page = (n * stride.n + c * stride.c) * size // timing.unit
         visited += [number for number in range(page, page + min(long, pages)) if number not in visited]
         if len(visited) >= pages:
             break
-    if differ:  # pages after the first four do not count
+    if differ:  # the estimator ignores pages beyond the tensor's first four
         return sum(number < pages for number in visited)
     return len({number % pages for number in visited[:pages]})

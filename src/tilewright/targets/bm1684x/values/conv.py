@@ -1,8 +1,8 @@
-"""Convolutions, depthwise convolutions and matrix products on stored values; section 6.3 of the specification.
+"""Convolutions, depthwise convolutions and matrix products on stored values (section 6.3 of the specification).
 
 The terms of a dot product are added in the order of the machine's matrix unit. In f32, terms are added alternately to
-two accumulators. In f16 and bf16, 32 exact products are summed at a time: they are aligned to the largest product and
-truncated 24 bits below its leading bit, and the sum is added to a float32 accumulator. Integer sums are exact.
+two accumulators. In f16 and bf16, 32 exact products are summed at a time: each product is truncated 24 bits below the
+leading bit of the largest product, and their sum is added to a float32 accumulator. Integer sums are exact.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding
 from tilewright.targets.bm1684x.values.floats import flush, narrow, rounded, saturate, shift_right, widen
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Number of products that f16 and bf16 sum at a time.
+#: The number of f16 or bf16 products that are summed at a time.
 GROUP = 32
-#: In float64: the number of mantissa bits, and the exponent bias.
+#: The number of mantissa bits and the exponent bias of float64.
 MANTISSA = 52
 EXPONENT_BIAS = 1023
-#: The sum of fewer than this number of products of 8-bit integers fits into int32.
+#: A sum of fewer products of 8-bit integers than this number fits into int32.
 INT32_TERMS = 1 << 15
 
 
 def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
-    """Return the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L, float32 (P, O), plus `first`.
+    """Return the product of the matrices `rows` (P, G, L) and `columns` (G, L, O), summed over G and L: float32 (P, O).
 
-    Rows and columns are stored as `dtype`. Each sum begins with the terms `first`, (P, O) each. G is the number of
-    groups, and L is the number of products in a group (at most GROUP). Groups have no effect in f32.
+    Rows and columns are stored as `dtype`. Each sum begins with the terms in `first`, a list of arrays (P, O). There
+    are G groups of L products each, and L is at most GROUP. Groups have no effect in f32.
     """
     p, g, length = rows.shape
     outputs = columns.shape[2]
     terms = np.array(first, np.float32).reshape(len(first), p, outputs)
     left, right = widen(rows, dtype), widen(columns, dtype)
     with np.errstate(all="ignore"):
-        # f32 has no groups: its products are added one by one.
+        # In f32, products are added one by one, without groups.
         if dtype is F32:
             flat = left.reshape(p, g * length), right.reshape(g * length, outputs)
             result = np.empty((p, outputs), np.float32)
@@ -56,9 +56,9 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
 def alternate(rows: Array, columns: Array, first: Array, sums: Array, result: Array) -> None:
     """Write the matrix product of `rows` (P, K) and `columns` (K, O) to `result` (P, O), float32.
 
-    Each sum begins with the terms `first` (T, P, O). Even terms and products are added to the first accumulator, and
-    odd ones to the second; both are added at the end. Every product and sum is rounded, and subnormals become zero.
-    `sums` is scratch memory, float32 (2, O).
+    A sum has the terms `first` (T, P, O), then the products. Terms with even positions are added to the first
+    accumulator, and terms with odd positions to the second. At the end, the two accumulators are added. Every product
+    and sum is rounded, and subnormals become zero. `sums` is scratch memory, float32 (2, O).
     """
     count, depth = rows.shape
     outputs = columns.shape[1]
@@ -70,7 +70,7 @@ def alternate(rows: Array, columns: Array, first: Array, sums: Array, result: Ar
             for o in range(outputs):
                 sums[t % 2, o] += first[t, p, o]
         for k in range(depth):
-            # Terms alternate between the two accumulators, also across the boundary between `first` and the products.
+            # The first product goes to the accumulator that follows that of the last term in `first`.
             x = rows[p, k]
             part = sums[(first.shape[0] + k) % 2]
             for o in range(outputs):
@@ -85,11 +85,12 @@ def alternate(rows: Array, columns: Array, first: Array, sums: Array, result: Ar
 
 @compiled
 def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Array) -> None:
-    """Add the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L to float32 `total` (P, O).
+    """Multiply `rows` (P, G, L) by `columns` (G, L, O), sum over G and L, and add the sums to float32 `total` (P, O).
 
-    The factors are 16-bit floats as float64. The products of a group are truncated to multiples of 2**(E - 24), where
-    2**E is the leading bit of the largest product. The sum of a group is rounded to float32 and added to `total`; the
-    new total is rounded too. `scratch` is scratch memory, float64 (4, O), and `bits` is a view of `scratch` as int64.
+    The factors are 16-bit floats, stored as float64. The products of a group are truncated to multiples of 2**(E - 24),
+    where 2**E is the leading bit of the largest product. The sum of a group is rounded to float32 and added to `total`,
+    and the new total is rounded again. `scratch` is scratch memory, float64 (4, O), and `bits` is a view of `scratch`
+    as int64.
     """
     count, groups, length = rows.shape
     outputs = columns.shape[2]
@@ -108,8 +109,8 @@ def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Arr
                     size = abs(product)
                     largest[o] = size if size > largest[o] else largest[o]
             for o in range(outputs):
-                # 2**(24 - E), built from the exponent bits of float64. A product of two 16-bit floats is never a
-                # subnormal float64. An exponent field of 0 therefore means that all products are 0.
+                # Build 2**(24 - E) from the exponent bits of a float64. A product of two 16-bit floats is never a
+                # subnormal float64, so an exponent field of 0 means that all products are 0.
                 exponent = bits[2, o] >> MANTISSA
                 bits[3, o] = (2 * EXPONENT_BIAS + 24 - exponent if exponent else EXPONENT_BIAS + 25) << MANTISSA
             for i in range(length):
@@ -117,14 +118,14 @@ def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Arr
                 for o in range(outputs):
                     cut[o] += np.trunc(x * columns[g, i, o] * scale[o])
             for o in range(outputs):
-                # Truncated products are integers below 2**25, so their sum is exact in float64. If a product is NaN or
-                # infinite, the result is the plain sum of the products.
+                # The truncated products are integers below 2**25, so their sum is exact in float64. If a product is NaN
+                # or infinite, the plain sum of the products is used instead.
                 exact = cut[o] / scale[o] if np.isfinite(plain[o]) else plain[o]
                 total[p, o] = total[p, o] + np.float32(exact)
 
 
 def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, first: list[Array]) -> Array:
-    """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw), plus the float32 terms `first`, as type `out`.
+    """Convolve x (n, ic, h, w) with w (oc, ic, kh, kw), add the float32 terms `first`, and store the result as `out`.
 
     x and w are stored as `dtype`. The terms broadcast to the result's shape (n, oc, oh, ow).
     """
@@ -136,11 +137,11 @@ def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, fir
     spare = ((0, 0), (0, groups * length - ic), (0, 0), (0, 0))
     taps = window.taps(np.pad(x, spare)).reshape(n, groups, length, kh * kw, oh * ow)
     weights = np.pad(w, spare).reshape(oc, groups, length, kh * kw)
-    # The terms have the machine's order (measured on the functional model).
-    if dtype is F32:  # taps innermost
+    # The products are in the machine's order (measured on the functional model).
+    if dtype is F32:  # the taps are the innermost axis
         rows = taps.transpose(0, 4, 1, 2, 3).reshape(n * oh * ow, 1, -1)[:, :, : ic * kh * kw]
         columns = weights.transpose(1, 2, 3, 0).reshape(1, -1, oc)[:, : ic * kh * kw]
-    else:  # channels of a group innermost
+    else:  # a group's channels are the innermost axis
         rows = taps.transpose(0, 4, 1, 3, 2).reshape(n * oh * ow, -1, length)
         columns = weights.transpose(1, 3, 2, 0).reshape(-1, length, oc)
     shape = (n, oc, oh, ow)
@@ -152,9 +153,10 @@ def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, fir
 def integer_conv(
     x: Array, w: Array, window: Window, pad: Array | int, zero: Array | int, between: Array | int = 0
 ) -> Array:
-    """Return x convolved with `w - zero`, as int32, for 8-bit x and w. Padding of x has the value `pad`.
+    """Convolve 8-bit x with `w - zero`, where w has 8 bits, and return int32.
 
-    `between` is the value of elements that the window inserts. `zero` may have the shape (oc, 1, 1, 1).
+    Padding has the value `pad`, and elements that the window inserts have the value `between`. `zero` may have the
+    shape (oc, 1, 1, 1).
     """
     n = len(x)
     oc = len(w)
@@ -166,14 +168,15 @@ def integer_conv(
 
 
 def scaled(total: Array, out: DType, right: int, mode: Rounding = Rounding.HALF_UP) -> Array:
-    """Return integer sums shifted right by `right` bits, rounded by `mode`, and clamped to the type `out`."""
+    """Shift integer sums right by `right` bits, round them by `mode`, and clamp them to the type `out`."""
     return saturate(shift_right(total.astype(np.int64), right, mode), out)
 
 
 def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> Array:
-    """Return `taps` (n, c, kh, kw, oh, ow) times w, summed over kh and kw, as `dtype`. w broadcasts to (c, kh, kw).
+    """Multiply `taps` (n, c, kh, kw, oh, ow) by w, sum over kh and kw, and return `dtype`.
 
-    Each operation rounds to `dtype`. The terms `first` and then the products are added alternately to two accumulators.
+    w broadcasts to (c, kh, kw). Each operation rounds to `dtype`. The terms `first`, and then the products, are added
+    alternately to two accumulators.
     """
     with np.errstate(all="ignore"):
         values = widen(taps, dtype)
@@ -193,7 +196,7 @@ def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> 
 
 def integer_depthwise(taps: Array, w: Array) -> Array:
     kh, kw = w.shape[1:]
-    # int32 is faster than int64, and large enough for the sums of all but extremely large kernels.
+    # int32 is faster than int64, and overflows only for extremely large kernels.
     total = np.zeros((*taps.shape[:2], *taps.shape[4:]), np.int32 if kh * kw < INT32_TERMS else np.int64)
     weights = w.astype(total.dtype)[:, :, :, None, None]
     for i, j in np.ndindex(kh, kw):
@@ -202,7 +205,7 @@ def integer_depthwise(taps: Array, w: Array) -> Array:
 
 
 def integer_matmul(left: Array, right: Array) -> Array:
-    """Return the int32 matrix product of 8-bit (M, K) and (K, N). One factor may have a zero point subtracted."""
+    """Return the int32 product of 8-bit matrices (M, K) and (K, N). In one of them, a zero point may be subtracted."""
     return exact_matmul(left, right, _magnitude(left), _magnitude(right))
 
 

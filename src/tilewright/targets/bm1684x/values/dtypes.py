@@ -13,7 +13,7 @@ from tilewright.errors import InputError, one_of
 
 @dataclass(frozen=True)
 class DType:
-    """One element type. `precision` is its code in command fields. bf16 is stored as bit patterns in uint16."""
+    """One element type. `precision` is its code in command fields. bf16 is stored as bit patterns of type uint16."""
 
     name: str
     precision: int
@@ -46,7 +46,7 @@ class DType:
         return (1 << (self.bits - self.signed)) - 1
 
     def from_bits(self, bits: int) -> Array:
-        """Return the scalar with this bit pattern as an array of shape (). Higher bits are ignored."""
+        """Return the value of a bit pattern as an array of shape (). Bits beyond the type's width are ignored."""
         return np.array(bits & ((1 << self.bits) - 1), f"<u{self.bytes}").view(self.storage)
 
     def __str__(self) -> str:
@@ -73,14 +73,14 @@ _FIELDS |= {(dtype.precision, False): dtype for dtype in (F16, BF16, F32)}  # fl
 
 
 def dtype_of(name: str) -> DType:
-    """Return the type called `name`. Raises InputError if there is no such type."""
+    """Return the type with the name `name`. Raises InputError if the name is unknown."""
     if name not in DTYPES:
         raise InputError("dtype", f"there is no element type '{name}'", one_of(name, DTYPES))
     return DTYPES[name]
 
 
 def from_fields(precision: int, sign: int) -> DType:
-    """Return the type that a command's precision and sign fields encode. Raises InputError for a reserved code."""
+    """Return the type for a precision code and a sign flag of a command. Raises InputError for a reserved code."""
     try:
         return _FIELDS[precision, bool(sign)]
     except KeyError:
@@ -100,7 +100,7 @@ class Rounding(IntEnum):
 
 
 def rounding_of(name: str) -> Rounding:
-    """Return the mode called `name`. Raises InputError if there is no such mode."""
+    """Return the rounding mode with the name `name`. Raises InputError if the name is unknown."""
     try:
         return Rounding[name.upper()]
     except KeyError:

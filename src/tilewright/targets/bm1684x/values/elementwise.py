@@ -1,6 +1,6 @@
-"""Element-wise operations on stored values, each rounded once (section 6.2 of the specification), and division, roots
-and exponentials as the machine iterates them in float32.
+"""Element-wise operations on stored values (section 6.2 of the specification), division, roots and exponentials.
 
+An element-wise operation rounds once. Division, roots and exponentials are iterated in float32, like on the machine.
 Division and roots use an inverse square root: an estimate from the bits of x, then Newton steps of six roundings each.
 These steps reproduce the functional model's results bit for bit, with two steps and with three.
 """
@@ -24,31 +24,31 @@ BINARY: dict[str, Binary] = {
     "mul": np.multiply,
     "div": np.divide,
     "diff_abs": lambda a, b: np.abs(a - b),
-    "max": lambda a, b: np.where(a > b, a, b),  # if an operand is NaN: the second operand
-    "min": lambda a, b: np.where(a > b, b, a),  # if an operand is NaN: the first operand
+    "max": lambda a, b: np.where(a > b, a, b),  # NaN gives the second operand
+    "min": lambda a, b: np.where(a > b, b, a),  # NaN gives the first operand
 }
 RELATIONS = ("greater", "less", "equal", "not_equal", "greater_equal", "less_equal")
 BITWISE: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-#: This constant, minus half of a float's bits, approximates the bits of the inverse square root.
+#: This constant minus half of the bits of x approximates the bits of 1 / sqrt(x).
 ESTIMATE = np.uint32(0x5F37_59DF)
 #: The default number of Newton steps.
 STEPS = 3
 HALF = np.float32(0.5)
 ONE_AND_HALF = np.float32(1.5)
 FLOAT_ONE = np.float32(1)
-#: The exponential's constants, by their bits: log2(e), ln(2), and the limit to which arguments are clamped.
+#: Constants of the exponential, by their bits: log2(e), ln(2), and the largest magnitude of a clamped argument.
 LOG2_E = np.uint32(0x3FB8_AA3B).view(np.float32)
 LN_2 = np.uint32(0x3F31_7218).view(np.float32)
 LARGEST = np.uint32(0x7A83_1265).view(np.float32)
-#: Number of terms of the exponential's series by type.
+#: The number of terms of the exponential's series, by type.
 TERMS: dict[DType, int] = {F32: 10, F16: 7, BF16: 7}
 
 
 def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
-    """Return the result of the operation `name` of BINARY on a and b, rounded to `dtype`.
+    """Apply the operation `name` of BINARY to a and b in float32, and round the result to `dtype`.
 
-    The result is computed in float32, then rounded. This double rounding is harmless for sums, products and quotients
-    of 16-bit floats, because float32 has more than twice as many bits.
+    The two roundings equal a single one for sums, products and quotients of 16-bit floats, because float32 has more
+    than twice as many significant bits.
     """
     with np.errstate(all="ignore"):
         return narrow(BINARY[name](widen(a, dtype), widen(b, dtype)), dtype)
@@ -61,7 +61,10 @@ def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
 
 
 def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
-    """Return the polynomial of x with `coefficients` (k, ...), constant term first. Each product and sum is rounded."""
+    """Evaluate a polynomial at x.
+
+    `coefficients` (k, ...) begin with the constant term. Each product and sum is rounded.
+    """
     with np.errstate(all="ignore"):
         value = widen(x, dtype)
         terms = widen(coefficients, dtype)
@@ -74,16 +77,16 @@ def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
 def integer_binary(
     name: str, a: Array, b: Array, dtype: DType, count: Array | int, mode: Rounding, saturating: bool
 ) -> Array:
-    """Return the exact sum, difference or product (`name`) of a and b, shifted left by `count` (right if `count` < 0).
+    """Shift the exact sum, difference or product (`name`) of a and b left by `count` bits (negative: right).
 
-    With `saturating`, the result is clamped to `dtype`; otherwise it wraps around.
+    With `saturating`, the result is clamped to `dtype`. Otherwise it wraps around.
     """
     unsigned = name != "sub" and a.dtype.kind == b.dtype.kind == "u"
     exact = np.uint64 if unsigned else np.int64  # products of two u32 need all 64 bits
     wide = BINARY[name](a.astype(exact), b.astype(exact))
     if not saturating:
         return wrap(shift(wide, count, mode), dtype)
-    left = np.maximum(count, 0)  # clamp before the shift: after a left shift, a product may not fit into 64 bits
+    left = np.maximum(count, 0)  # Clamp before the shift, because a shifted product may need more than 64 bits.
     low = np.asarray(0 if unsigned else (dtype.low >> left) - 1, exact)
     high = np.asarray((dtype.high >> left) + 1, exact)
     wide = np.where(left > 0, np.clip(wide, low, high), wide)
@@ -93,9 +96,9 @@ def integer_binary(
 def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
     """Return a mask (bool) of the elements for which the relation between a and b holds.
 
-    Floats are equal if their bits are equal, so 0 and -0 differ. All other relations are derived from two masks:
-    `greater`, and `level` (the same value or the same bits). `less` is true if both masks are false, and therefore if
-    an operand is NaN.
+    Floats are equal if their bits are equal, so 0 and -0 are not equal. All other relations use two masks: `greater`,
+    and `level` (equal values or equal bits). `less` is true where neither mask is true. It is therefore true for NaN,
+    unless the bits are equal.
     """
     same = a.view(f"u{dtype.bytes}") == b.view(f"u{dtype.bytes}")
     if dtype.is_float:
@@ -113,16 +116,17 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
 
 
 def series(dtype: DType) -> Array:
-    """Return the coefficients `1 / k!` of the power series for exp in a float type, as float32."""
+    """Return the coefficients `1 / k!` of the power series for exp, as float32. `dtype` decides how many."""
     return np.array([1 / math.factorial(k) for k in range(TERMS[dtype])], np.float32)
 
 
 def inverse_root(x: Array, steps: int = STEPS) -> Array:
-    """Return 1 / sqrt(x). The result is a large number for x = 0, and meaningless for a negative x."""
+    """Return 1 / sqrt(x). The result is a large number for x = 0, and has no meaning for a negative x."""
     x = np.ascontiguousarray(x)
     with np.errstate(all="ignore"):
-        # the well-known estimate: half of the exponent is that of the root, and the minus sign inverts the root
-        half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # the factor x keeps the sign
+        # The fast inverse square root: halving the bits halves the exponent, as a root does, and the subtraction
+        # inverts it.
+        half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # the sign is shifted in, but x keeps its own
         x, y = flush(x), flush((ESTIMATE - half).view(np.float32))
         for _ in range(steps):
             y = flush(y * (ONE_AND_HALF - flush(flush(flush(x * HALF) * y) * y)))
@@ -137,7 +141,7 @@ def divide(a: Array, b: Array, steps: int = STEPS) -> Array:
 
 
 def square_root(x: Array) -> Array:
-    """Return sqrt(x), computed as x times the inverse root. An infinite inverse root is replaced by 0."""
+    """Return sqrt(x), computed as x times the inverse root, in which 0 replaces infinity."""
     root = inverse_root(x)
     with np.errstate(all="ignore"):
         root = np.where((root == np.inf) | (x == 0), np.float32(0), root)
@@ -154,7 +158,7 @@ def exponential(x: Array) -> Array:
         x = np.where(x > LARGEST, LARGEST, x)
         whole = np.floor(flush(x * LOG2_E))
         rest = flush(x - flush(whole * LN_2))
-        # 2**n, built from its exponent field. n is clamped so that the power of two is a float.
+        # Build 2**n from its exponent field, with n clamped to the exponents of a float32.
         power = ((np.clip(whole, -127, 127).astype(np.int32) + 127) << 23).view(np.float32)
         return flush(polynomial(rest, series(F32), F32) * flush(power))
 

@@ -1,7 +1,7 @@
-"""Rounding, conversions between types, and the float types. Arithmetic on floats is in float32.
+"""Rounding, conversions between types, and the float types.
 
-Subnormals of f32 and bf16 are flushed to zero of the same sign, when read and when written; f16 keeps subnormals. The
-rounding modes are those of the vendor's device API.
+Arithmetic on floats is in float32. In f32 and bf16, reading and writing replace a subnormal by a zero of the same sign.
+f16 keeps subnormals. The rounding modes are those of the vendor's device API.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, DType, Rounding
 
-#: Bits of the significand (with the hidden bit), exponent of the smallest normal value, and largest finite value.
+#: By type: bits of the significand (with the hidden bit), exponent of the smallest normal value, largest finite value.
 SIGNIFICAND = {F16: 11, BF16: 8, F32: 24}
 SMALLEST = {F16: -14, BF16: -126, F32: -126}
 LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
-#: The smallest normal f32 and bf16 value.
+#: The smallest normal value of f32, which is also that of bf16.
 TINY = np.float32(2.0**-126)
-#: The bits of TINY, and the lowest bit pattern that rounds up to TINY in bf16: bf16 results are rounded before they are
-#: flushed.
+#: The bits of TINY, and the lowest bit pattern that rounds to TINY in bf16. Values from there on are not flushed,
+#: because rounding comes before flushing.
 TINY_BITS = np.uint32(0x0080_0000)
 NEARLY_TINY_BITS = np.uint32(0x007F_C000)
 SIGN_BIT = np.uint32(0x8000_0000)
-#: The smallest power of two that overflows float16, and a number outside the range of every integer type.
+#: The smallest power of two that overflows float16, and a number that no integer type can represent.
 FLOAT16_END = 65536.0
 BEYOND = 2.0**62
 
 
 def round_real(x: Array, mode: Rounding) -> Array:
-    """Return float64 values rounded by `mode` to integers, still as float64. NaN and infinities are unchanged."""
+    """Round float64 values by `mode` to integers, and return float64. NaN and infinities are unchanged."""
     if mode is Rounding.HALF_TO_EVEN:
         return np.rint(x)
     if mode is Rounding.TOWARDS_ZERO:
@@ -39,7 +39,7 @@ def round_real(x: Array, mode: Rounding) -> Array:
         return np.ceil(x)
     with np.errstate(invalid="ignore"):
         low = np.floor(x)
-        rest = x - low  # exact, unlike x + 0.5
+        rest = x - low  # this is exact; x + 0.5 would not be
         up = rest > 0.5
         if mode is Rounding.HALF_UP:
             up |= rest == 0.5
@@ -49,21 +49,21 @@ def round_real(x: Array, mode: Rounding) -> Array:
 
 
 def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Return x / 2**count rounded by `mode` to integers; x is int64 or uint64. `count` >= 0 is capped at 62."""
+    """Divide x (int64 or uint64) by 2**count, and round by `mode` to integers. `count` >= 0 is limited to 62."""
     if np.size(count) == 1 and not np.any(count):
         return x
     count = np.minimum(count, 62).astype(x.dtype)
     unit = x.dtype.type(1)
-    # Fast path for the modes of convolutions and requantisations: add half, then shift.
+    # A fast path for the modes of convolutions and requantisations: add half, then shift.
     if x.dtype == np.int64 and mode in (Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO) and not (count == 0).any():
         half = unit << count - unit
-        if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # no overflow when half is added
+        if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # adding half cannot overflow
             total = x + half
-            total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False  # negative ties round down
+            total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False  # rounds negative ties down
             total >>= count
             return total
-    # x = low * 2**count + rest, with 0 <= rest < 2**count: `low` is rounded down, and the mode decides whether to add
-    # 1.
+    # x = low * 2**count + rest, with 0 <= rest < 2**count. `low` is the result rounded down; `mode` decides whether to
+    # add 1.
     low = x >> count
     rest = x - (low << count)
     if mode is Rounding.DOWN:
@@ -83,7 +83,7 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
 
 
 def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Return x (int64 or uint64) shifted left by `count`. A negative count shifts right and rounds."""
+    """Shift x (int64 or uint64) left by `count` bits. A negative `count` shifts right, and rounds."""
     count = np.asarray(count, np.int64)
     if (count <= 0).all():
         return shift_right(x, -count, mode)
@@ -96,55 +96,55 @@ def saturate(x: Array, dtype: DType) -> Array:
 
 
 def wrap(x: Array, dtype: DType) -> Array:
-    """Return integers cut to the low bits that fit into `dtype`, in the storage type of `dtype`."""
+    """Keep only the low bits of integers that fit into `dtype`, and return its storage type."""
     return x.astype(f"<u{dtype.bytes}", casting="unsafe").view(dtype.storage)
 
 
 def flush(x: Array) -> Array:
-    """Return float32 values with subnormals replaced by zeros of the same sign."""
+    """Replace the subnormals in float32 values by zeros of the same sign."""
     return np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
 
 
 def widen(x: Array, dtype: DType) -> Array:
-    """Return stored values as the float32 values that arithmetic uses; f32 and bf16 subnormals become zero."""
+    """Convert stored values to float32 for arithmetic. Subnormals of f32 and bf16 become zero."""
     return as_stored(x, dtype) if dtype is F16 else flush(as_stored(x, dtype))
 
 
 def as_stored(x: Array, dtype: DType) -> Array:
-    """Return stored values as float32 without flushing subnormals. Conversions between types use these values."""
+    """Convert stored values to float32, without flushing subnormals, for conversions between types."""
     return (x.astype(np.uint32) << np.uint32(16)).view(np.float32) if dtype is BF16 else x.astype(np.float32)
 
 
 def narrow(x: Array, dtype: DType) -> Array:
-    """Return float32 values as `dtype` stores them, rounded half to even. Overflow gives infinity."""
+    """Convert float32 values to stored values of the type `dtype`, rounded half to even. Overflow gives infinity."""
     if dtype is F16:
         with np.errstate(over="ignore"):
             return x.astype(np.float16)
     if dtype is BF16:
-        bits = np.ascontiguousarray(x).view(np.uint32)  # compare bits, not floats: some processes flush subnormals
-        # bf16 is the upper half of a float32. Subnormals of bf16 become zero, except values that round up to the
-        # smallest normal value: rounding comes before flushing.
+        bits = np.ascontiguousarray(x).view(np.uint32)  # compares bits, because some processes flush subnormals
+        # bf16 is the upper half of a float32. Subnormals become zero, except those that round up to the smallest normal
+        # value, because rounding comes before flushing.
         size = bits & ~SIGN_BIT
         flushed = bits & SIGN_BIT | np.where(size >= NEARLY_TINY_BITS, TINY_BITS, np.uint32(0))
         bits = np.where(size < TINY_BITS, flushed, bits)
-        # half to even: add half minus 1, and 1 more if the last remaining bit is odd
+        # Half to even: add half minus 1, and 1 more if the lowest remaining bit is 1.
         rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
         return np.where(np.isnan(x), np.uint16(0x7FC0), rounded.astype(np.uint16)).astype(np.uint16)
     return flush(x)
 
 
 def rounded(x: Array, dtype: DType) -> Array:
-    """Return float32 values rounded to `dtype`, again as float32: the effect of a store and a load."""
+    """Round float32 values to `dtype`, and return float32, like a store followed by a load."""
     return widen(narrow(x, dtype), dtype)
 
 
 def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
-    """Return float64 values rounded by `mode`, as `dtype` stores them.
+    """Round float64 values by `mode` to stored values of the float type `dtype`.
 
     As in IEEE 754, the mode decides whether overflow gives infinity or the largest finite value.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        # `quantum` is the distance between neighbouring values near x. x is rounded to an integer multiple of
+        # `quantum` is the distance between neighbouring values of `dtype` near x, so x is rounded to a multiple of
         # `quantum`.
         exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])
         quantum = np.ldexp(1.0, exponent - (SIGNIFICAND[dtype] - 1))
@@ -156,11 +156,11 @@ def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
 
 
 def cast(x: Array, source: DType, out: DType, mode: Rounding) -> Array:
-    """Return stored values of the type `source`, converted to stored values of the type `out`.
+    """Convert stored values of the type `source` to stored values of the type `out`.
 
-    Integers are clamped to a narrower integer type. Floats are rounded to integers by `mode` and clamped; NaN gives 0.
-    A result in a float type is rounded by `mode`. From f32 to a shorter float type, subnormals give zero. From f32 to
-    f16, values of 2**16 or more give infinity in every mode.
+    Results that are too large for an integer type are clamped. A float is rounded by `mode` to an integer, and NaN
+    gives 0. Results in a float type are rounded by `mode`. From f32 to a shorter float type, subnormals give zero. From
+    f32 to f16, values of 2**16 or more give infinity in every mode.
     """
     if not source.is_float and not out.is_float:
         return saturate(x.astype(np.int64), out)

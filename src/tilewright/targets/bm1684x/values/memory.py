@@ -1,8 +1,9 @@
 """The machine's memories as bytes at bus addresses: local memory (all lanes), static memory, L2, and pieces of DDR.
 
-`Knobs` select the checks of a launch, and a behaviour where the machine allows several. Each memory records the written
-bytes as disjoint ranges in ascending order. The tables in static memory are coefficients of power series, and numbers
-in ascending order. Each table is computed from a formula, and equals the bytes that the vendor's model loads.
+`Knobs` select the checks of a launch, and one behaviour where the machine allows several. Each memory records which
+bytes were written, as disjoint ranges in ascending order. The tables in static memory contain coefficients of power
+series, and the integers from 0 on. Each table is computed by a formula, and equals the table in the vendor's model byte
+for byte.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I32, DType
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.given import MachineConfig, word
 
-#: The number of summed terms of zeta(n), for n above 2.
+#: The number of terms in the sum for zeta(n).
 ZETA_TERMS = 4000
-#: The number of stored integers 0, 1, ..
+#: The number of integers 0, 1, .. in static memory.
 COUNTED = 64
-#: Coefficients of a polynomial that approximates the logarithm of the error function (Numerical Recipes, erfcc).
+#: Coefficients of the polynomial in the approximation of the error function (Numerical Recipes, erfcc).
 ERROR = (
     *(-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806),
     *(0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277),
 )
 
-#: For each table in static memory, by name and type: its byte offset, and the number of entries that a program loads.
+#: For each table in static memory, by name and type: the byte offset, and the number of entries that a program loads.
 OFFSETS: Mapping[tuple[str, DType], tuple[int, int]] = {
     ("exp", F32): (1024, 10),
     ("log", F32): (1152, 16),
@@ -52,7 +53,7 @@ OFFSETS: Mapping[tuple[str, DType], tuple[int, int]] = {
     ("cos", F16): (2752, 16),
     ("cos", BF16): (2816, 16),
 }
-#: The number of entries in static memory, for tables with more entries than a program loads.
+#: The number of entries in static memory, if it exceeds the number of entries that a program loads.
 STORED: Mapping[tuple[str, DType], int] = {
     ("exp", F32): 32,
     ("log", F32): 64,
@@ -70,10 +71,10 @@ def _turn(k: int) -> float:
 
 
 def _coefficient(name: str, k: int) -> float:
-    """Return coefficient k of a series. Unit of the argument: turns (sin, cos), half turns (tan)."""
+    """Return coefficient k of a series. The argument's unit is a turn for sin and cos, and a half turn for tan."""
     if name == "exp":
         return 1 / math.factorial(k)
-    if name == "log":  # logarithm of 1 + x
+    if name == "log":  # ln(1 + x)
         return -((-1.0) ** k) / k if k else 0.0
     if name == "sin":
         return (-1) ** k * _turn(2 * k + 1)
@@ -83,7 +84,7 @@ def _coefficient(name: str, k: int) -> float:
         return math.comb(2 * k, k) / 4**k / (2 * k + 1)
     if name == "erf":
         return ERROR[k]
-    # tan: Bernoulli numbers, by the zeta function of even numbers.
+    # tan: its coefficients contain Bernoulli numbers, which follow from the zeta function of even numbers.
     n = 2 * k + 2
     zeta = {2: math.pi**2 / 6, 4: math.pi**4 / 90}.get(n) or sum(i**-n for i in range(ZETA_TERMS, 0, -1))
     return 2 * (4.0 ** (k + 1) - 1) * zeta / math.pi
@@ -91,7 +92,7 @@ def _coefficient(name: str, k: int) -> float:
 
 @cache
 def tables() -> Mapping[int, Array]:
-    """Return the tables by their byte offset in static memory, as stored."""
+    """Return the stored tables by their byte offset in static memory."""
     by_offset = {}
     for (name, dtype), (offset, _) in OFFSETS.items():
         count = stored(name, dtype)
@@ -103,24 +104,26 @@ def tables() -> Mapping[int, Array]:
 
 
 NONE = np.zeros((0, 2), np.int64)
-#: Memories with contents that may be lost between launches.
+#: The memories whose contents may be lost between launches.
 SCRATCH = ("local", "L2")
 
 
 @dataclass(frozen=True)
 class Knobs(MachineConfig):
-    """Options of a launch. A correct program gives the same values under all of them.
+    """Options of a launch. A correct program gives the same values with any options.
 
-    `detect_races`: report commands that share bytes and may run at the same time. `detect_uninitialised`: report reads
-    of memory that neither the host nor a command has written. `out_of_bounds`: at an access outside of all memories,
-    `raise` an error; or `ignore` the access: report a finding, drop writes, and read every byte as 0 (with
-    `uninitialised="nan"`, as 0xFF). `uninitialised`: with `kept`, memories keep their contents. With `nan`, all bits of
-    new DDR are set to 1; before each launch, so are all bits of local memory and L2. A value of 1 bits is NaN in every
-    float type, and -1 in signed integers. Data that earlier launches wrote to local memory and L2 counts as
-    uninitialised. `dma_execution`: `eager` runs a transfer when it is called; `deferred` runs a transfer as late as
-    possible. `seed`: a number runs the commands of a parallel region in a random legal order; None keeps the order of
-    the calls. `bank_conflicts`: add a model of bank conflicts to the times (`timing/estimate.py`); the model was never
-    measured. Raises ConfigError for any other choice.
+    - `detect_races`: report commands that share bytes and may run at the same time.
+    - `detect_uninitialised`: report reads of memory that neither the host nor a command has written.
+    - `out_of_bounds`: an access outside of all memories raises an error (`raise`), or adds a finding (`ignore`). With
+      `ignore`, writes are dropped, and every byte is read as 0, or as 0xFF with `uninitialised="nan"`.
+    - `uninitialised`: with `kept`, memories keep their contents between launches. With `nan`, all bytes of new DDR, and
+      before each launch all bytes of local memory and L2, become 0xFF (NaN in every float type, -1 in signed integers).
+      Data of earlier launches in local memory and L2 then counts as uninitialised.
+    - `dma_execution`: a transfer runs when it is called (`eager`), or as late as possible (`deferred`).
+    - `seed`: the seed of a random legal order for the commands of a parallel region (None: the order of the calls).
+    - `bank_conflicts`: add a model of bank conflicts, which was never measured, to the times (`timing/estimate.py`).
+
+    Raises ConfigError for any other value.
     """
 
     where = "knobs"
@@ -139,7 +142,7 @@ class Knobs(MachineConfig):
 
     @property
     def forgets(self) -> bool:
-        """Whether local memory and L2 are undefined when a launch begins."""
+        """Whether the contents of local memory and L2 are undefined when a launch begins."""
         return self.uninitialised == "nan"
 
     @property
@@ -152,9 +155,9 @@ class Knobs(MachineConfig):
 
 
 class Ranges:
-    """Byte ranges of a memory, as offsets from its start. Objects are thread-safe.
+    """Disjoint ranges of bytes, as offsets in a memory.
 
-    `array` is int64 [ranges, 2]: the first byte of each range, and one past its last byte.
+    Objects are thread-safe. `array` is int64 [ranges, 2]: for each range, its first byte, and one past its last byte.
     """
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
@@ -162,7 +165,7 @@ class Ranges:
         self.array = merged(np.array(ranges, np.int64).reshape(-1, 2))
 
     def add(self, ranges: Array) -> None:
-        """Add the bytes low to high - 1 for each row (low, high) of `ranges`, int64 [ranges, 2]."""
+        """Add the bytes [low, high) for each row (low, high) of `ranges`, int64 [ranges, 2]."""
         with self._lock:
             self.array = merged(np.concatenate([self.array, ranges]))
 
@@ -171,20 +174,20 @@ class Ranges:
         return clipped[clipped[:, 0] < clipped[:, 1]]
 
     def replace(self, low: int, ranges: Array, high: int) -> None:
-        """Replace all ranges within [low, high) by `ranges`, which are offsets from `low`."""
+        """Replace the contents of [low, high) by `ranges`, whose offsets are relative to `low`."""
         with self._lock:
-            # Bytes below and above are unchanged. Ranges across an edge are cut at the edge, and `merged` drops empty
-            # ranges.
+            # The bytes below `low` and from `high` on stay as they are. Clipping cuts a range at the edge, or makes it
+            # empty, and `merged` drops empty ranges.
             before, after = self.array.clip(None, low), self.array.clip(high, None)
             self.array = merged(np.concatenate([before, ranges + low, after]))
 
 
 def merged(ranges: Array) -> Array:
-    """Return the bytes of `ranges` as the fewest possible ranges, in ascending order, without empty ranges."""
+    """Merge `ranges` into the fewest possible ranges, in ascending order. Empty ranges are dropped."""
     ranges = ranges[ranges[:, 0] < ranges[:, 1]]
     if not len(ranges):
         return NONE
-    # A range starts a new merged range if it begins after the end of all earlier ranges.
+    # A new merged range starts where a range begins after the end of all earlier ranges.
     ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
     reached = np.maximum.accumulate(ranges[:, 1])
     first = np.flatnonzero(np.concatenate([[True], ranges[1:, 0] > reached[:-1]]))
@@ -192,7 +195,7 @@ def merged(ranges: Array) -> Array:
 
 
 def of_rows(rows: Array) -> Array:
-    """Return the byte ranges that footprint rows (sim.steps.Footprints) cover: int64 [ranges, 2], begin and end."""
+    """Convert footprint rows (sim.steps.Footprints) to byte ranges: int64 [ranges, 2], begin and end."""
     count = rows[:, COUNT].clip(0)
     row = np.repeat(np.arange(len(rows)), count)
     part = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
@@ -201,7 +204,10 @@ def of_rows(rows: Array) -> Array:
 
 
 def of_addresses(addresses: Array, size: int) -> Array:
-    """Return the byte ranges of elements of `size` bytes: int64 [ranges, 2], begin and end. Neighbours are merged."""
+    """Return the byte ranges of elements of `size` bytes (int64 [ranges, 2]: begin and end).
+
+    Adjacent elements are merged.
+    """
     low = addresses.reshape(-1)
     first = np.flatnonzero(np.diff(low, prepend=low[:1] - 2 * size) != size)
     last = np.append(first[1:], len(low)) - 1
@@ -210,7 +216,7 @@ def of_addresses(addresses: Array, size: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """One memory: its bytes (uint8) from the bus address `base` on, and the ranges that were written."""
+    """One memory: its bytes (uint8) from the bus address `base` on, and the ranges of bytes that were written."""
 
     name: str
     base: int
@@ -224,7 +230,7 @@ class Region:
 
 @dataclass(eq=False)
 class Memories:
-    """All memories of one device. In local memory, the lanes lie one after the other."""
+    """All memories of one device. Local memory contains one lane after the other."""
 
     config: Config
     knobs: Knobs = Knobs()
@@ -233,13 +239,13 @@ class Memories:
     def __post_init__(self) -> None:
         sizes = {"local": self.config.local_bytes, "static": self.config.static_bytes, "L2": self.config.l2_bytes}
         for (name, size), base in zip(sizes.items(), (LOCAL_BASE, STATIC_BASE, L2_BASE), strict=True):
-            written = Ranges((0, size)) if name == "static" else Ranges()  # contains tables, some with unknown contents
+            written = Ranges((0, size)) if name == "static" else Ranges()  # some tables are unknown
             self.regions.append(Region(name, base, np.zeros(size, np.uint8), written))
         for offset, values in tables().items():
             self.fill(STATIC_BASE + offset + np.arange(len(values), dtype=np.int64) * values.itemsize, values)
 
     def forget(self) -> None:
-        """Fill local memory and L2 with 1 bits before a launch, if the knob `uninitialised` is `nan`."""
+        """Before a launch, fill local memory and L2 with bytes of 0xFF if the knob `uninitialised` is `nan`."""
         for region in self.regions:
             if self.knobs.forgets and region.name in SCRATCH:
                 region.data[:] = self.knobs.fill
@@ -247,7 +253,8 @@ class Memories:
     def new_ddr(self, base: int, size: int) -> Region:
         """Add an uninitialised piece of DDR and return it.
 
-        Raises MachineError if it overlaps another piece or lies outside of DDR; MemoryError if the host has no room.
+        Raises MachineError if the piece overlaps another one or lies outside of DDR, MemoryError if the host has no
+        memory left.
         """
         data = np.full(size, self.knobs.fill, np.uint8) if self.knobs.fill else np.zeros(size, np.uint8)
         region = Region("DDR", base, data)
@@ -263,7 +270,7 @@ class Memories:
         self.regions = [kept for kept in self.regions if kept is not region]
 
     def read(self, addresses: Array, dtype: np.dtype[np.generic]) -> Array:
-        """Return the elements at bus addresses, in the shape of `addresses`.
+        """Return the elements at bus addresses, as an array of the shape of `addresses`.
 
         Raises MachineError if no single memory contains all elements, unless the knob `out_of_bounds` is `ignore`.
         """
@@ -277,14 +284,14 @@ class Memories:
         return data[indices]
 
     def fill(self, addresses: Array, values: Array) -> None:
-        """Write `values` from the host, and mark their bytes as initialised. Raises MachineError as `write` does."""
+        """Write `values` as a host does: their bytes become initialised. Raises MachineError as `write` does."""
         self.write(addresses, values)
         if addresses.size:
             region = self.region_of(int(addresses.min()), int(addresses.max()) + values.dtype.itemsize)
             region.written.add(of_addresses(addresses, values.dtype.itemsize) - region.base)
 
     def write(self, addresses: Array, values: Array) -> None:
-        """Write `values` to bus addresses, as a command does. For equal addresses, the last value wins.
+        """Write `values` to bus addresses, as a command does. If addresses are equal, the last value remains.
 
         Raises MachineError if no single memory contains all addresses, unless the knob `out_of_bounds` is `ignore`.
         """
@@ -296,7 +303,7 @@ class Memories:
         data[indices] = values
 
     def inside(self, addresses: Array, size: int) -> Array:
-        """Return a mask of the elements, of `size` bytes, that lie in the same memory as the first of `addresses`."""
+        """Return a mask of the elements (`size` bytes each) that lie in the same memory as the first element."""
         first = int(addresses.flat[0]) if addresses.size else 0
         for region in self.regions:
             if region.base <= first < region.end:
@@ -304,7 +311,7 @@ class Memories:
         return np.zeros(addresses.shape, np.bool_)
 
     def region_of(self, low: int, end: int) -> Region:
-        """Return the memory that contains the bytes [low, end). Raises MachineError if no memory contains all bytes."""
+        """Return the memory that contains the bytes [low, end). Raises MachineError if there is no such memory."""
         for region in self.regions:
             if region.base <= low and end <= region.end:
                 return region

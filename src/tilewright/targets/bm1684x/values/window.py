@@ -1,4 +1,4 @@
-"""Sliding windows with padding, stride and dilation over a feature map (n, c, h, w), and the elements in them."""
+"""Sliding windows with padding, stride and dilation over a feature map (n, c, h, w), and their elements."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tilewright.errors import MachineError
 class Window:
     """A sliding window. `pads` are (top, bottom, left, right); all other fields are (vertical, horizontal).
 
-    `inserted` is the number of zeros between neighbouring values of the feature map, for transposed convolutions.
-    Raises MachineError if a number is too small.
+    `inserted` is the number of elements inserted between neighbouring elements of the feature map, for transposed
+    convolutions. Raises MachineError if a number is too small.
     """
 
     kernel: tuple[int, int]
@@ -31,33 +31,38 @@ class Window:
             raise MachineError("window", f"{reason}, and pads and inserted zeros not negative", "correct its sizes")
 
     def padded(self, h: int, w: int) -> tuple[int, int]:
-        """Return the height and width of a feature map of h x w after padding and inserted zeros are added."""
+        """Return the height and width of a feature map of h x w after padding and insertion."""
         top, bottom, left, right = self.pads
         down, across = self.inserted
         return (h - 1) * (down + 1) + 1 + top + bottom, (w - 1) * (across + 1) + 1 + left + right
 
     def out(self, h: int, w: int) -> tuple[int, int]:
-        """Return the result's height and width for a map of h x w. Below 1 means that the window does not fit."""
+        """Return the result's height and width for a map of h x w. If the window does not fit, they are less than 1."""
         sizes = zip(self.padded(h, w), self.kernel, self.stride, self.dilation, strict=True)
         height, width = ((size - (k - 1) * d - 1) // s + 1 for size, k, s, d in sizes)
         return height, width
 
     def rows(self, r0: int, r1: int) -> tuple[int, int]:
-        """Return the rows [first, end) of the feature map, including padding, that result rows [r0, r1) read."""
+        """Return the rows [first, end) of the feature map that the result rows [r0, r1) read.
+
+        Padding has rows below 0 and from h on.
+        """
         low, last = (row * self.stride[0] - self.pads[0] for row in (r0, r1 - 1))
         return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
 
     def cut(self, r0: int, r1: int, h: int) -> Window:
-        """Return the window for a map of `h` rows that was cut to the rows that the result rows [r0, r1) read."""
+        """Return the window that computes only the result rows [r0, r1) of a map of `h` rows, from a part of the map.
+
+        The part has only the rows that these result rows read.
+        """
         low, high = self.rows(r0, r1)
         return replace(self, pads=(max(0, -low), max(0, high - h), *self.pads[2:]))
 
     def taps(self, x: Array, fill: Array | int | float = 0, between: Array | int | float = 0) -> Array:
-        """Return the elements in each window, (n, c, kh, kw, oh, ow); padding has the value `fill`.
+        """Return the elements of each window, (n, c, kh, kw, oh, ow).
 
-        Elements that are inserted between the elements of x have the value `between`.
-
-        Raises ValueError if the window does not fit into the padded map.
+        Padding has the value `fill`, and inserted elements have the value `between`. Raises ValueError if the window
+        does not fit into the padded map.
         """
         n, c, h, w = x.shape
         height, width = self.padded(h, w)
