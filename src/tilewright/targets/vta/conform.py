@@ -40,10 +40,7 @@ BUILDS: Mapping[str, Mapping[str, Any]] = {
 
 
 def conform(path: Path) -> ConformCase:
-    """Replay the golden vector in a file, and return whether our results agree.
-
-    Raises InputError if the file is no golden vector.
-    """
+    """Replay a golden vector, and return whether our results agree. Raises InputError for any other file."""
     vector = Entries(path, "array", REMEDY, arrays(path, remedy=REMEDY))
     if any(name.startswith(TIMES) for name in vector):
         return _times(path, vector)

@@ -62,10 +62,7 @@ def _unknown(program: Elaborated) -> dict[str, str]:
 
 
 class _Executed:
-    """The executed micro-ops of a launch, by kind of work.
-
-    A reset GEMM multiplies only if the sums that it would have accumulated go to the out memory.
-    """
+    """The executed micro-ops of a launch, by kind of work."""
 
     def __init__(self, program: Elaborated) -> None:
         self.program = program
@@ -75,6 +72,7 @@ class _Executed:
         self.as_list = kernels.micro_ops * runs
         self.gemm, self.reset = self._of(kernels.accumulates), self._of(kernels.resets)
         out = self.config.gemm_writes_out
+        # A reset GEMM only multiplies if it writes the sums that it would have accumulated to the out memory.
         self.to_out = self.gemm * out + self.reset * (out and self.config.rules.reset_writes_out)
         self.products = self.gemm + self.reset * (out and self.config.rules.reset_writes_out)
         self.alu = self._of(~kernels.is_gemm)

@@ -143,7 +143,6 @@ class Prepared:
         return self._plans[key]
 
     def run(self, dram: Dram, samples: int, options: RunOptions) -> None:
-        """Compute the values of samples in DRAM."""
         Machine(self.elaborated.config, dram, samples).run(self.plan(options, samples))
 
     def sequence(self, options: RunOptions) -> Array:

@@ -100,10 +100,7 @@ class Chain:
         return node.view is None and node.site is self.members[node.members[0]].sites[0]
 
     def stores_first(self) -> Chain:
-        """Return the chain with its independent members sorted by the work for each byte that a member stores.
-
-        The last byte planes of a member are then stored while the next member computes.
-        """
+        """Return the chain with its independent members sorted by the work for each byte that a member stores."""
 
         def work_per_byte(member: Member) -> float:
             layer = member.lowered.layer
@@ -111,15 +108,13 @@ class Chain:
             return (layer.gemm_uops() + tiles * (layer.planes - 1)) / (tiles * layer.planes)
 
         ordered = Chain(self.config)
+        # The last byte planes of a member are stored while the next member, which has more work per byte, computes.
         for member in sorted(self.members, key=work_per_byte):
             ordered.add(member.sites, member.lowered, member.plan, member.fixed)
         return ordered
 
     def view(self, site: Site) -> bool:
-        """Add a node as a view if members already write the node's result to DRAM. Return whether the node was added.
-
-        A concatenation is a view if the results to join can be made consecutive in DRAM.
-        """
+        """Add a node as a view if members already write its result to DRAM. Return whether the node was added."""
         op = site.node.op
         out = site.output
         tensors = [tensor for tensor in site.inputs if tensor]
@@ -129,6 +124,7 @@ class Chain:
         # If a tile contains several pixels or rows, a reshape cannot be a view.
         if any(layout.fold > 1 or layout.rows for layout in layouts):
             return False
+        # A concatenation is a view if the joined results can be made consecutive in DRAM.
         if isinstance(op, Concat):
             # A channel tile before the last that is not full would leave a gap between channels.
             if any(layout.channels % self.config.block for layout in layouts[:-1]) or not self._join(op, out, parts):
@@ -144,12 +140,10 @@ class Chain:
         return True
 
     def _join(self, op: Concat, out: Tensor, parts: tuple[tuple[int, ...], ...]) -> bool:
-        """Join segments (tuples of members) into one segment for a concatenation of channels.
-
-        Return False if the concatenation is along another axis, or if a part is not a whole segment or occurs twice.
-        """
+        """Join segments (tuples of members) for a concatenation of channels. Return False if this is not possible."""
         if op.axis % len(out.shape) != len(out.shape) - 1 or op.activation != "none":
             return False
+        # Each part must be a whole segment, and occur once.
         if len(set(parts)) < len(parts) or not set(parts) <= set(self.segments):
             return False
         self.segments = [segment for segment in self.segments if segment not in parts]
@@ -158,10 +152,7 @@ class Chain:
 
 
 def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[str, Layout]]:
-    """Return the names and layouts of the tensors that a member's layer reads as input tiles.
-
-    A residual comes last, and has the layout of the result.
-    """
+    """Return the names and layouts of the tensors that a layer reads as input tiles. A residual comes last."""
     first = sites[0]
     layout = _input_layout(layer, first, batch)
     tensors = [(first.input(index).name, layout) for index in range(layer.operands)]
@@ -200,10 +191,7 @@ def result_layout(layer: Layer, result: Tensor, batch: int) -> Layout:
 def plan_layer(
     sites: tuple[Site, ...], context: Context, lowered: Lowered | str | None = None
 ) -> tuple[Lowered, Plan] | str:
-    """Return the layer of nodes and the plan of this layer, or the reason why the host runs the first node.
-
-    `lowered`: the layer, if the nodes were lowered before.
-    """
+    """Return the layer of nodes and its plan, or why the host runs the nodes. `lowered`: the layer, if known."""
     lowered = lowered or lower_fused(sites, context)
     if isinstance(lowered, str):
         return lowered
@@ -236,10 +224,7 @@ def _plans(sites: tuple[Site, ...], forms: tuple[Lowered, ...], context: Context
 
 
 def chains_layers(config: Config, rounding: Rounding) -> bool:
-    """Return whether layers can share a launch. They cannot if the host requantises almost every layer.
-
-    Channels that are proven constant are left out only if the host lays out each layer's data.
-    """
+    """Return whether layers can share a launch. They cannot if the host requantises almost every layer."""
     return config.rescales or rounding.elementwise == "pow2"
 
 
@@ -252,6 +237,7 @@ def chains(
     the faster of the schedule's plan and the search's plan. Raises InputError if a plan of the schedule breaks a rule.
     """
     chained = chains_layers(config, rounding)
+    # Constant channels are only left out if the host lays out the data of each layer.
     plain = Context(config, rounding, timing, proven=None if chained else ranges(graph, rounding))
 
     def faster_together(sites: tuple[Site, ...]) -> bool:

@@ -94,10 +94,7 @@ def _launches(chain: Chain, graph: Graph, timing: str, split: set[str]) -> list[
 
 
 def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Launch:
-    """Compile a chain to one launch; tensors that only the chain's nodes read stay in the machine's DRAM.
-
-    `alone`: whether the chain is one member of a longer chain, which was split into launches.
-    """
+    """Compile a chain to one launch; tensors that only the chain's nodes read stay in the machine's DRAM."""
     # A result is an output of the launch if another step of the program, or its user, reads it.
     inside = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in inside for name in node.inputs} | set(graph.results)
@@ -149,11 +146,9 @@ def _arrays(chain: Chain, places: tuple[TensorPlaces, ...], code: Code) -> dict[
 def _code(
     stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str
 ) -> tuple[tuple[Stage, ...], Code]:
-    """Return the stages (layers) of a chain with their final plans, and its code. Equal chains share the result.
-
-    The code does not depend on weights and zero points, which are data in DRAM.
-    """
+    """Return the stages (layers) of a chain with their final plans, and its code. Equal chains share the result."""
     try:
+        # The code does not depend on weights and zero points, which are data in DRAM.
         stages, chain_draft = _arranged(stages, places, config, timing)
     except HazardError:  # deadlock on short token queues: _launches splits such a chain
         work_list = list_work(stages, config, timing)
@@ -241,8 +236,9 @@ def _kinds(members: Sequence[Member], places: tuple[TensorPlaces, ...]) -> dict[
 
 
 def _places(chain: Chain) -> tuple[TensorPlaces, ...]:
-    """Return the places of the members' tensors. The names of segments contain numbers if there are several members."""
+    """Return the places of the members' tensors."""
     members = chain.members
+    # With several members, the names of segments contain the member's number.
     numbers = [str(index) if len(members) > 1 else "" for index in range(len(members))]
     results: dict[int, Place] = {}
     for segment in chain.segments:

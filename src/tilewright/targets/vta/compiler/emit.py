@@ -39,10 +39,7 @@ from tilewright.targets.vta.isa.instructions import ONCE, Loop, UopCache, UopLis
 
 @dataclass(frozen=True)
 class Segments:
-    """DRAM segments by name: sizes and addresses in bytes. The first page stays empty.
-
-    Base registers are 0, so the index of a tile in DRAM is the address divided by the bytes of a tile.
-    """
+    """DRAM segments by name: sizes and addresses in bytes. The first page stays empty."""
 
     sizes: dict[str, int]
 
@@ -56,6 +53,7 @@ class Segments:
         return addresses
 
     def tile(self, name: str, tile_bytes: int) -> int:
+        # Base registers are 0, so a DRAM index is an address in tiles.
         return self.addresses[name] // tile_bytes
 
 
@@ -182,8 +180,6 @@ def _sizes(plan: Plan, places: TensorPlaces, config: Config) -> dict[str, int]:
 
 
 class _TransferEmitter:
-    """An emitter of the loads and stores of one layer."""
-
     def __init__(
         self,
         plan: Plan,
@@ -357,10 +353,7 @@ class _RunEmitter:
 def _used(
     where: Regions, item: RunSteps, room: ParameterRoom, both: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """Return the slots that a run reads and the slots that it writes, each as (memory, first tile, end tile).
-
-    `both`: one unit runs GEMM and ALU instructions.
-    """
+    """Return the slots that a run reads and the slots that it writes, each as (memory, first tile, end tile)."""
     gemm = item.run.steps[0].op is None
     step = item.run.steps[0]
     reads: tuple[tuple[Memory, int, int], ...] = ()
@@ -394,29 +387,23 @@ def _micro_ops(step: Step, item: RunSteps, where: Regions, inside: bool) -> byte
 
 @lru_cache(maxsize=1 << 16)
 def _listed(kernel: RelativeKernel, dst: int, src: int, wgt: int | None) -> bytes:
-    """Return the micro-ops of a kernel whose slots start at tiles `dst`, `src` and `wgt`, as _micro_ops does.
-
-    If `wgt` is None, the third index is unused, and is 0.
-    """
-    listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])
+    """Return the micro-ops of a kernel whose slots start at tiles `dst`, `src` and `wgt`, as _micro_ops does."""
+    listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])  # an unused index is 0
     return (listed + np.array([dst, src, wgt or 0])[:, None]).tobytes()
 
 
 def _loop(dim: Dim) -> Loop:
-    """Return a dimension as a loop of an instruction. If the loop has one iteration, its tile strides are 0."""
+    """Return a dimension as a loop of an instruction; a loop with one iteration has strides of 0."""
     return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
 
 
 def weight_image(plan: Plan, tiles: Array) -> Array:
-    """Return weight tiles [out tile, k, tap, block, block] as flat uint8, in the order of the plan's weight chunks.
-
-    The tile of weights for residuals comes last.
-    """
+    """Return weight tiles [out tile, k, tap, block, block] as flat uint8, in the order of the plan's weight chunks."""
     parts: Sequence[Array] = [
         tiles[outs.first : outs.first + outs.size, sums.first : sums.first + sums.size].reshape(-1)
         for outs, sums in plan.weight_chunks
     ]
     if plan.layer.residual is not None:
-        identity = np.eye(tiles.shape[-1], dtype=np.int8)
+        identity = np.eye(tiles.shape[-1], dtype=np.int8)  # weights for residuals come last
         parts = [*parts, (identity << plan.layer.residual.weight).reshape(-1)]
     return np.concatenate(parts).view(np.uint8)

@@ -96,10 +96,7 @@ def memory_map(config: Config) -> Stage:
 
 
 def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) -> BlockWalk:
-    """Return the block walk: find the LOAD or the STORE of each tile that a GEMM uses.
-
-    `steps`: all instructions in execution order. `mine` [n]: whether each instruction is included in the result.
-    """
+    """Return the block walk: find the LOAD or the STORE of each tile that a GEMM uses."""
     moves = program.moves.as_list
     kernel = program.kernel.tolist()
     stored_at = _stores(program, dram, steps)
@@ -117,6 +114,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
         if item.reset or not item.dst.size:  # no LOAD wrote the cleared sums: use their next STORE
             origin[Memory.ACC][item.written] = NOWHERE
             continue
+        # Instructions of other layers only change the origins of tiles.
         if not mine[step]:
             continue
         loaded = origin[Memory.ACC]
@@ -191,7 +189,6 @@ def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
 
 
 def _table(blocks: Array, most: int, by_sum: bool) -> list[str]:
-    """Return at most `most` lines of text for entries, int64 [n, 3] (see `_lines`)."""
     shown = []
     for line in _lines([tuple(row) for row in blocks.tolist()], by_sum):
         texts = ["{}x{}+{}".format(*(number or "-" for number in entry)) for entry in line]

@@ -44,10 +44,7 @@ class NodeMinimum(NamedTuple):
 
 
 def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: frozenset[str]) -> Events:
-    """Return lower bounds of the event counts of any program, including `cycles`.
-
-    `host`: nodes that need not run on the machine.
-    """
+    """Return lower bounds of any program's event counts, `cycles` included. `host`: nodes that may run on the host."""
     least = _nodes(graph, rounding, not chains_layers(config, rounding))
     nodes = [node for name, node in least.items() if name not in host]
     rows = config.batch

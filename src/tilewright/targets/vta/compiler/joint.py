@@ -43,10 +43,7 @@ from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN
 
 
 def fused_nodes(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
-    """Return, by name of each fused node, all nodes of the node's layer in order.
-
-    `takes` decides whether the machine can compute given nodes as one layer.
-    """
+    """Return, by name of each fused node, all nodes of its layer. `takes` decides whether nodes can be one layer."""
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     inner = {name for name, count in readers.items() if count == 1} - set(graph.results)
     makers: dict[str, Site] = {}
@@ -188,15 +185,12 @@ def _stay_inside(layer: Layer, biases: Array, config: Config) -> bool:
 
 
 def with_residual(product: Site, add: Site) -> Site:
-    """Fuse a product and the addition that reads the product into one node, which rounds once.
-
-    The second operand of the addition becomes input 3 of the product: the residual.
-    """
+    """Fuse a product and the addition that reads the product into one node, which rounds once."""
     op = add.node.op
     (operand,) = (at for at in (0, 1) if add.node.inputs[at] != product.output.name)
     assert isinstance(op, Add) and isinstance(product.node.op, Linear)
     bias = product.optional(2)
-    inputs = (product.input(0), product.input(1), bias, add.input(operand))
+    inputs = (product.input(0), product.input(1), bias, add.input(operand))  # input 3 is the residual
     names = tuple(tensor.name if tensor else "" for tensor in inputs)
     node = replace(product.node, op=replace(product.node.op, activation=op.activation), inputs=names)
     return Site(replace(node, outputs=add.node.outputs), inputs, add.outputs)

@@ -34,16 +34,13 @@ LISTED = 0.2
 
 
 class Dim(NamedTuple):
-    """A loop of `extent` iterations, each of which adds `dst`, `src` and `wgt` to the tile indices.
-
-    `sums`: whether all iterations add to the same outputs.
-    """
+    """A loop of `extent` iterations, each of which adds `dst`, `src` and `wgt` to the tile indices."""
 
     extent: int
     dst: int = 0
     src: int = 0
     wgt: int = 0
-    sums: bool = False
+    sums: bool = False  # whether all iterations add to the same outputs
 
 
 #: A loop of one iteration.
@@ -52,10 +49,7 @@ SINGLE = Dim(1)
 
 @dataclass(frozen=True, eq=False)
 class RelativeKernel:
-    """One instruction, with tile indices relative to slots: m listed micro-ops inside two loops.
-
-    `dst`, `src`, `wgt` int64 [m]: the tile indices of the micro-ops.
-    """
+    """One instruction: m listed micro-ops, with tile indices (int64 [m]) relative to slots, inside two loops."""
 
     dst: Array
     src: Array
@@ -143,10 +137,7 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
 
 
 def _equal_phases(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
-    """Return groups of phase numbers. One nest of loops can compute the phases of a group.
-
-    Two phases with the same extent and taps are one group; otherwise each phase is a group.
-    """
+    """Return groups of phase numbers: two phases with the same extent and taps need only one nest of loops."""
     spans = [phase.span for phase in phases]
     if len({(span.extent, span.taps) for span in spans}) == 1 and len(spans) == 2 and spans[0].offset < spans[1].offset:
         return [(0, 1)]
@@ -198,10 +189,7 @@ def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[RelativeKernel]:
-    """Return the instructions that run all iterations of `dims`, from tile indices `base` on.
-
-    Each instruction lists at most `limit` micro-ops; longer lists are split.
-    """
+    """Return instructions for all iterations of `dims`, from tile indices `base` on, with lists of at most `limit`."""
     choice = _choose(dims, limit)
     kernels = []
     for start in _offsets(choice.instructions, base).T:
@@ -259,10 +247,8 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
 
 
 def _far_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
-    """Return whether two writes of an output are at least WRITE_BACK micro-ops apart.
-
-    The list runs inside the inner loop, and outputs vary fastest in it.
-    """
+    """Return whether two writes of an output are at least WRITE_BACK micro-ops apart."""
+    # The list runs inside the inner loop, and outputs vary fastest in the list.
     outputs = prod(dim.extent for dim in listed if not dim.sums)
     if outputs >= WRITE_BACK:
         return True

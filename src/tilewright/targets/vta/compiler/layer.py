@@ -266,7 +266,6 @@ class Span(NamedTuple):
 
     @property
     def held(self) -> int:
-        """The number of sums along this axis."""
         return sum(phase.span.extent for phase in self.pooled.phases) if self.pooled else self.extent
 
 
@@ -319,15 +318,13 @@ def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared:
 
 
 def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
-    """Return the tile of `extent` outputs from `start` on.
-
-    In a layer of kind `repeat`, which writes each input f times, output r reads input `(r + offset) // f`.
-    """
+    """Return the tile of `extent` outputs from `start` on."""
     w = layer.window
     times = layer.repeat[axis]
     if layer.pool:
         return pooled_span(layer, axis, start, extent, kept=False)
     if times > 1:
+        # Each input is written `times` times, so output r reads input (r + offset) // times.
         first = start // times
         return Span(start, extent, first, (start + extent - 1) // times + 1 - first, start - first * times, ())
     geometry = (layer.size[axis], w.kernel[axis], w.stride[axis], w.dilation[axis], w.padding[2 * axis])
@@ -373,10 +370,7 @@ def result_phase(pool: Window, axis: int, grid: int, out: int) -> int | None:
 
 @lru_cache(maxsize=4096)
 def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) -> Span:
-    """Return the tile of `extent` pool results from `start` on, with its phases of sums.
-
-    `kept`: the sums that are shared with the previous tile stay in that tile's slot.
-    """
+    """Return the tile of `extent` pool results from `start` on, with its phases of sums."""
     w = layer.window
     pool = layer.pool
     grid = layer.grid[axis]
@@ -390,6 +384,7 @@ def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) ->
     for tap in (result, *(tap for tap in range(min(kernel, stride)) if tap != result)):
         twice = tap + stride < kernel
         base = start * stride + tap - before
+        # If shared sums were kept in the previous tile's slot, the first row need not be computed again.
         low = max(int(kept and twice), -(base // stride))
         high = min(extent + twice, (grid - 1 - base) // stride + 1)
         # The sums of a phase are the outputs 0, 1, .. of a window with a larger stride.

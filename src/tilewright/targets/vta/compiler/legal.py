@@ -37,7 +37,6 @@ class Violation(NamedTuple):
 
 
 def whole(layer: Layer) -> Tile:
-    """Return the largest tile of a layer, which is the whole layer."""
     return Tile(*layer.out, layer.out_tiles, layer.depth)
 
 

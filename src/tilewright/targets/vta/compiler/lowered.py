@@ -167,10 +167,7 @@ class Width(NamedTuple):
 
 
 def width_of(low: int, high: int, config: Config) -> Width:
-    """Return the width of sums in `low`..`high` (low <= 0 <= high).
-
-    Raises UnsupportedError if the accumulators are too narrow.
-    """
+    """Return the width of sums in `low`..`high`. Raises UnsupportedError if the accumulators are too narrow."""
     bits = _bits(low, high)
     if bits > config.acc.width:
         raise UnsupportedError("VTA", f"its sums need {bits} bits; the accumulators have {config.acc.width}")

@@ -116,12 +116,10 @@ def _of_one_class(layer: Layer, immediates: Immediates | None, factors: int = FA
 
 
 def _shifted(bias: Array, shift: int, bounds: tuple[int, int], config: Config) -> tuple[Array, Immediates | None]:
-    """Return the words [word, channel] and immediates that shift sums right by 0..30 bits, with ties rounded up.
-
-    If the ALU has REQ, the sums have at most 31 bits.
-    """
+    """Return the words [word, channel] and immediates that shift sums right by 0..30 bits, with ties rounded up."""
     if not config.has_parameters:
         return bias[None] + ((1 << shift) >> 1), Immediates(0, *bounds, False, shift)
+    # REQ multiplies by 2**(31 - shift), which is exact for sums of at most 31 bits.
     left = int(shift == 0)  # a multiplier of 2**31 does not fit in int32, so the sum is first shifted left
     scaling = Scaling(np.array(1 << (31 - shift - left)), np.array(left), 0, 0, bounds)
     return np.concatenate([bias[None], np.broadcast_to(factors(scaling, config), (FACTOR_TILES, len(bias)))]), None

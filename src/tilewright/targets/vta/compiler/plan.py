@@ -40,10 +40,7 @@ class Chunk(NamedTuple):
 
 
 class SlotSizes(NamedTuple):
-    """The size of a slot of each memory, in tiles.
-
-    `residual`: the size of the slot for a residual, which lies in inp.
-    """
+    """The size of a slot of each memory, in tiles. `residual`: the size of a residual's slot, which is in inp."""
 
     inp: int
     wgt: int
@@ -80,7 +77,6 @@ class Group(NamedTuple):
         return self.outs.size * self.rows.held * self.columns.held
 
     def loads(self, layer: Layer, inputs: Range) -> tuple[TileTransfer, ...]:
-        """Return the transfers that load the input channel tiles `inputs` of the group."""
         return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
 
     def stores(self, layer: Layer) -> tuple[TileTransfer, ...]:
@@ -90,10 +86,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How a layer is cut into groups and chunks, the order of groups and chunks, and the slots of each memory.
-
-    schedule.LayerSchedule explains the fields.
-    """
+    """How a layer is cut into groups and chunks, their order, and the slots (for the fields, see LayerSchedule)."""
 
     layer: Layer
     tile: Tile
@@ -103,7 +96,6 @@ class Plan:
 
     @classmethod
     def of(cls, layer: Layer, saved: list[Any]) -> Self:
-        """Return the plan of a layer from the JSON values of `to_json`."""
         tile, outer_loop, slots, halvings = saved
         return cls(layer, Tile(**tile), outer_loop, Slots(**slots), Halvings(**halvings))
 
@@ -149,11 +141,9 @@ class Plan:
 
     @cached_property
     def weight_starts(self) -> list[int]:
-        """The first tile of each weight chunk in DRAM, followed by the number of all tiles.
-
-        If the layer adds a residual, a tile with the weights for residuals follows the chunks.
-        """
+        """The first tile of each weight chunk in DRAM, followed by the number of all tiles."""
         counts = [self.weight_tiles(chunk) for chunk in range(len(self.weight_chunks))]
+        # The tile of weights for residuals follows the chunks.
         return [*accumulate((*counts, *[1] * (self.layer.residual is not None)), initial=0)]
 
     def _depth(self, outs: Range) -> int:
@@ -192,10 +182,7 @@ class Plan:
 
     @property
     def period(self) -> int:
-        """The number of groups after which the pattern of loads and sums repeats, except at image borders.
-
-        scores.py times a few periods and extrapolates to all periods.
-        """
+        """The number of groups after which the pattern of loads and sums repeats, except at image borders."""
         tile = self.tile
         columns = -(-self.layer.out[1] // tile.columns)
         if self.outer_loop == "space":
@@ -230,7 +217,6 @@ class Plan:
         return tuple(Chunk(Range(low + part.first, part.size), next(numbers)) for part in parts)
 
     def slot_sizes(self) -> SlotSizes:
-        """Return the required size of a slot of each memory, in tiles."""
         layer = self.layer
         outs = self.tile.output_tiles
         rows = self._rows()
@@ -352,7 +338,6 @@ def accumulator_tiles(config: Config, layer: Layer) -> int:
 
 
 def memory_of(name: str, config: Config) -> Memory:
-    """Return the memory id of the slots `name` (inp, wgt or par)."""
     return parameter_room(config).memory if name == "par" else Memory[name.upper()]
 
 
@@ -370,7 +355,6 @@ class RegionAllocator:
         self._next = dict.fromkeys(("inp", "wgt", "par", "acc"), 0)
 
     def allocate(self, plan: Plan) -> Regions:
-        """Return the regions of the next layer."""
         config = self._config
         slot_sizes = plan.slot_sizes()
         room = parameter_room(config)

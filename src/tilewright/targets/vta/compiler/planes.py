@@ -53,13 +53,10 @@ class PlaneScheduler:
         self._free: dict[tuple[int, int], int] = {}
 
     def opened(self, layer: Layer, where: SlotRegion) -> Iterator[tuple[int, Item]]:
-        """Begin the next layer, with accumulators in region `where`.
-
-        If the layer would overwrite accumulators with waiting shifts, or has one byte plane, first yield all waiting
-        shifts and stores.
-        """
+        """Begin the next layer, with accumulators in region `where`."""
         self._layers.append(layer)
         end = where.at(where.slots)
+        # All shifts must run before the layer overwrites accumulators that wait for a shift.
         if layer.planes == 1 or any(where.base < old.at(old.slots) and old.base < end for old in self._regions):
             yield from self.rest()
             self._regions.clear()

@@ -95,13 +95,11 @@ def _check_used(schedule: Schedule, program: Program) -> None:
 
 
 def _fastest(programs: tuple[Program, ...], config: Config, timing: str) -> Program:
-    """Combine the fastest launches of several programs for a network. In a tie, the first program's launch is used.
-
-    Programs with different launches are compared as a whole.
-    """
+    """Combine the fastest launches of several programs for a network. In a tie, the first program's launch is used."""
     nodes = {
         tuple(step.nodes if isinstance(step, Launch) else step.node for step in program.steps) for program in programs
     }
+    # Programs with different launches are compared as a whole.
     if len(nodes) > 1:
         return min(programs, key=lambda program: _cycles(program.steps, config, timing))
     candidates = zip(*(program.steps for program in programs), strict=True)

@@ -81,10 +81,7 @@ def ranked_plans(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
 @lru_cache(maxsize=1024)
 @kept_on_disk
 def _ranked(layer: Layer, config: Config, timing: str) -> list[list[Any]]:
-    """Time the plans of a layer that may be the fastest, and variants of the best plans.
-
-    Return the plans in the form of Plan.to_json, lowest score first.
-    """
+    """Time the best plans of a layer, and variants of these. Return plans as Plan.to_json, lowest score first."""
     longer = FINE_EFFORT, FINE_REFINING, FINE_REFINED
     effort, refining, refined = longer if fine(layer) else (EFFORT, REFINING, REFINED)
     timed = finalists(
@@ -313,10 +310,7 @@ def _transfers(layer: Layer, config: Config, costs: Costs, grid: dict[str, Array
 
 
 def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array, chunks: Array) -> tuple[Array, Array]:
-    """Return each candidate's numbers of input loads and of weight loads.
-
-    Data that stay in a slot until the next use are loaded once.
-    """
+    """Return each candidate's input loads and weight loads. Data that stay in a slot are not loaded again."""
     most = spatial * channel * chunks
     inputs = most
     if layer.link == "dense":
@@ -358,11 +352,9 @@ def _alu_cycles(layer: Layer, intervals: Intervals) -> int:
 
 
 def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array:
-    """Estimate each candidate's number of GEMM instructions per chunk; tiles at the image border need more.
-
-    A chunk with fewer than WRITE_BACK outputs needs one instruction per input channel tile.
-    """
+    """Estimate each candidate's number of GEMM instructions per chunk; tiles at the image border need more."""
     if layer.taps == 1:
+        # With too few outputs between two writes of a tile, each input channel tile needs a separate instruction.
         few = grid["rows"] * grid["columns"] * grid["outs"] < WRITE_BACK
         return np.where(few & (layer.kind == "sum"), grid["sums"], 1).astype(np.float64)
     # Taps that are valid for different outputs need separate instructions: a 3x3 window on a whole image has 9 sets.

@@ -193,20 +193,14 @@ class WorkList:
         self.items = [*self.work, *((load.layer, load.item) for load in self.loads)]
 
     def finish(self, after: _LayerState | None = None, following: _StartedGroup | None = None) -> None:
-        """Append the sums and the end of the last group, if these are missing.
-
-        `following`: the next group, if its accumulators were started already. `after`: the layer of this group.
-        """
+        """Append the sums and the end of the last group, if missing. `following`: the next group, of layer `after`."""
         if self._last:
             _, _, self._state, task = self._last
             self._last = None
             self._close(task, following if after is self._state else None)
 
     def _open(self, group: Group, acc: int) -> int:
-        """Append the steps that start a group's accumulators, in slot `acc`.
-
-        Return the group's parameter slot if these steps read parameters, else -1.
-        """
+        """Append the steps that start a group in slot `acc`. Return the parameter slot that these steps read, or -1."""
         state = self._state
         layer = self._state.plan.layer
         base = state.where.acc.at(acc)
@@ -233,10 +227,7 @@ class WorkList:
         return par
 
     def _close(self, task: _StartedGroup, following: _StartedGroup | None) -> None:
-        """Append the sums of a group with their loads, then the last ALU steps and the store of the group.
-
-        `following`: the layer's next group, if it was started already.
-        """
+        """Append a group's loads, sums, last ALU steps and store. `following`: the layer's next group, if started."""
         state = self._state
         group = task.group
         layer = self._state.plan.layer
@@ -459,10 +450,7 @@ class WorkList:
 
 
 def list_work(stages: Sequence[Stage], config: Config, timing: str, by_step: bool = False) -> WorkList:
-    """Return the work and loads of layers, whose plans must fit the machine.
-
-    `timing`: the timing model with which planes.py places shifts.
-    """
+    """Return the work and loads of layers. `timing`: the timing model with which planes.py places shifts."""
     places = RegionAllocator(config, len(stages) == 1)
     work_list = WorkList(costs_of(config, timing), tuple(places.allocate(stage.plan) for stage in stages), by_step)
     for stage, where in zip(stages, work_list.regions, strict=True):

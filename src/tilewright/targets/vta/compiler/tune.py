@@ -94,10 +94,7 @@ class TimedChain(NamedTuple):
 
 
 def tuned(stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str) -> TimedChain:
-    """Return the fastest chain found, with loads in another order and perhaps with other plans; fixed plans stay.
-
-    Raises HazardError if a full token queue causes a deadlock.
-    """
+    """Return the fastest chain found; fixed plans stay. Raises HazardError if a full token queue causes a deadlock."""
     chain = _Tuner(places, config, timing)
     first = chain.timed(stages)
     best = chain.ordered(first)
@@ -170,10 +167,7 @@ class _Tuner:
                 return best
 
     def planned(self, best: TimedChain) -> TimedChain:
-        """Return the fastest chain found with other plans for the layers that wait the most.
-
-        Equal layers get the same plan. Given plans stay.
-        """
+        """Return the fastest chain found with other plans for the layers that wait most. Fixed plans stay."""
         left = EFFORT
         idle = 0
         open_ = {stage.plan.layer.canonical for stage in best.stages if not stage.fixed}
@@ -234,10 +228,7 @@ def _swaps(chain: TimedChain) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[Pla
 
 
 class _Times(NamedTuple):
-    """The start and end cycle of each item of work, int64 [work]; starts never decrease.
-
-    `reads`: for each load of micro-ops, its start cycle and its cycles on the DRAM port.
-    """
+    """The start and end cycle of each work item, int64 [work]. `reads`: (start, cycles) of each micro-op load."""
 
     starts: Array
     ends: Array
@@ -252,10 +243,7 @@ class _Times(NamedTuple):
         return int(self.ends[load.stored]) if load.stored >= 0 else 0
 
     def place(self, load: PlacedLoad, at: int, cycle: int) -> int:
-        """Return the index in `WorkList.work` at which to place a load that starts in `cycle`.
-
-        The index is the closest legal one from `at` on.
-        """
+        """Return the closest legal index in `WorkList.work`, from `at` on, for a load that starts in `cycle`."""
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
 
 

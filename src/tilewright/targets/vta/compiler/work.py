@@ -146,10 +146,7 @@ class PlacedLoad(NamedTuple):
 
 
 def earliest_loads(loads: Sequence[PlacedLoad]) -> list[PlacedLoad]:
-    """Return the loads in the order of the load unit, as early as possible.
-
-    The loads of a layer come after all loads of the previous layer.
-    """
+    """Return the loads in stream order, each as early as possible, but after all loads of the previous layer."""
     moved: list[PlacedLoad] = []
     floor = last = layer = 0
     for load in loads:
@@ -222,14 +219,12 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
 
 
 def _repeated(layer: Layer, group: Group, limit: int) -> list[RelativeKernel]:
-    """Return kernels that copy each input tile to all of its output tiles.
-
-    One kernel covers one position of the repeat pattern, because the outputs at this position are evenly spaced.
-    """
+    """Return kernels that copy each input tile to all of its output tiles."""
     tall, wide = layer.repeat
     rows = group.rows
     columns = group.columns
     kernels = []
+    # One kernel covers one position of the repeat pattern, because the outputs at a position are evenly spaced.
     for y, x in np.ndindex(min(tall, rows.extent), min(wide, columns.extent)):
         dims = (
             Dim(group.outs.size, group.pixels, rows.size * columns.size),
@@ -261,15 +256,13 @@ def copy(tiles: int) -> Step:
 
 
 def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the ALU steps of a maximum pool, which compare the codes of a window tap by tap.
-
-    GEMM with identity weights has copied the codes to accumulators behind the group's own tiles.
-    """
+    """Return the ALU steps of a maximum pool, which compare the codes of a window tap by tap."""
     rows = group.rows
     columns = group.columns
     outs = group.outs.size
     window = layer.window
     first = group.tiles
+    # GEMM with identity weights has copied the codes to accumulators behind the group's own tiles.
     steps = [Step(over(group.tiles), AluOp.MIN, LEAST)]
     for (y, ys, top, bottom), (x, xs, left, right) in product(rows.taps, columns.taps):
         src = (top * window.stride[0] + y * window.dilation[0] + rows.offset) * columns.size

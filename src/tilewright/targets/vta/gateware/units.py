@@ -119,10 +119,7 @@ def reader(config: Config) -> dict[str, Any]:
 
 
 def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
-    """Add a dispatcher to a unit, connect its ports, and return it.
-
-    The unit itself must drive its ports `ends` and `tokens.push`.
-    """
+    """Add, connect and return a unit's dispatcher. The unit itself must drive its ports `ends` and `tokens.push`."""
     dispatch = add(m, "dispatch", Dispatcher(unit.config, sides), **ports(unit.tokens, "available", "room"))
     expose(m, dispatch.insn, unit.insn)
     m.d.comb += drive(unit.tokens, **ports(dispatch, "pop", "reserve"))

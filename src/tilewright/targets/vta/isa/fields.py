@@ -110,15 +110,12 @@ class IndexBits(NamedTuple):
 
 @dataclass(frozen=True)
 class Formats:
-    """The bit layouts of one configuration: instructions of two 64-bit words, micro-ops of 32 bits.
-
-    `plain` (VTAGenericInsn) is the format of FINISH and of unknown opcodes.
-    """
+    """The bit layouts of one configuration: instructions of two 64-bit words, micro-ops of 32 bits."""
 
     mem: Layout
     gemm: Layout
     alu: Layout
-    plain: Layout
+    plain: Layout  # VTAGenericInsn: FINISH and unknown opcodes
     uop: Layout
 
     @property
@@ -150,10 +147,7 @@ OPCODE_BITS = 3
 
 @lru_cache
 def formats(bits: IndexBits, operation_bits: int = OPCODE_BITS) -> Formats:
-    """Return the bit layouts for these widths (in bits) of tile indices and of the ALU opcode.
-
-    Raises ConfigError if a layout does not fit its words.
-    """
+    """Return the layouts for these widths of indices and opcode. Raises ConfigError if one does not fit its words."""
     # A field is as wide as its index, so the depths of a machine's memories determine the layouts.
     gemm = _factors("dst", bits.acc) + _factors("src", bits.inp) + _factors("wgt", bits.wgt)
     alu = _factors("dst", bits.acc) + _factors("src", bits.acc)
@@ -295,7 +289,6 @@ class Pipeline:
         return self.takes.tolist()
 
     def unit_of(self, opcode: int, memory: int = 0) -> int:
-        """Return the number of the unit that executes an instruction."""
         return self._takes[opcode][memory]
 
     def units_of(self, stream: Stream) -> Column:
@@ -307,7 +300,6 @@ class Pipeline:
         return range(source, target + 1) if source <= target else range(source, target - 1, -1)
 
     def queues(self, depth: int) -> tuple[TokenQueue, ...]:
-        """Return all token queues between the units, each for `depth` tokens."""
         return tuple(TokenQueue(f"{self.units[a]}->{self.units[b]}", a, b, depth) for a, b in self.links)
 
     def tokens(self, stream: Stream) -> tuple[Array, Array]:

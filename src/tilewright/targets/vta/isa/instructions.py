@@ -42,10 +42,7 @@ ONCE = Loop(1, 0, 0, 0)
 
 
 class InstructionBuffer:
-    """A list of instructions in stream order. Units are given by their number in the pipeline.
-
-    The methods that add an instruction return its index.
-    """
+    """Instructions in stream order. Units are pipeline numbers. Methods that add an instruction return its index."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -179,10 +176,7 @@ class InstructionBuffer:
         return code
 
     def stream(self, index: Array, bits: Array) -> Stream:
-        """Return the decoded form of the instructions `index` [n] with the token bits `bits` [4, n] added.
-
-        Values that do not fit their fields are not refused here (see `encode`).
-        """
+        """Return the decoded instructions `index` [n] with token bits `bits` [4, n]. Only `encode` checks values."""
         opcode = np.array([row[0] for row in self.rows], np.int64)
         parts: dict[str, Fields] = {}
         common = np.zeros((COMMON_SIZE, len(opcode)), np.int64)

@@ -216,10 +216,7 @@ def check(operations: tuple[OwnOperation, ...], built_in: Mapping[int, str], bit
 
 
 def code(item: Callable[..., Any]) -> str:
-    """Register a user's function or class, and return the text that names it in an OwnOperation.
-
-    Raises ConfigError if the source of `item` is not in a file.
-    """
+    """Register a user's function or class; return its name for OwnOperation. Raises ConfigError without source."""
     try:
         source = inspect.getsource(item)
     except (OSError, TypeError):

@@ -166,9 +166,9 @@ def pack(matrix: Array, memory: Memory, config: Config) -> Array:
 
 
 def unpack(raw: Array, memory: Memory, shape: tuple[int, int], config: Config) -> Array:
-    """Return the matrix of `shape` (M, N) from tiles in the layout of `pack` (flat uint8).
+    """Return the matrix of `shape` (M, N) from the tiles (flat uint8) of `pack`.
 
-    Raises InputError if there are too few bytes.
+    Raises InputError for missing bytes.
     """
     chip = config.sram(memory)
     rows, columns = grid(memory, shape, config)

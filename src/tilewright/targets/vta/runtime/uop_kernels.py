@@ -156,10 +156,7 @@ class UopRecorder:
         return UopKernel(uops, tuple(self._loops), self._op)
 
     def _require_inside(self, call: str, operands: dict[str, tuple[Sram, int]], uops: Array) -> None:
-        """Check that all indices are inside their memories.
-
-        Raises ProgramError if an index is outside, or is not used.
-        """
+        """Check that all indices are inside their memories. Raises ProgramError for outside or unused indices."""
         if len(operands) < len(uops) and (uops[2].any() or any(loop.wgt for loop in self._loops)):
             raise ProgramError(call, "its kernel has wgt indices, which the ALU does not read", "leave them out")
         for row, (field, (chip, tiles)) in enumerate(operands.items()):

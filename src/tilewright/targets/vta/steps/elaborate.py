@@ -62,15 +62,13 @@ class Elaborated:
         return replace(self, table=table)
 
     def fused(self, indices: tuple[int, ...]) -> Kernel:
-        """Fuse several accumulating GEMM kernels, with the numbers `indices`, into one kernel.
-
-        Results that differ only in the position of their tiles share a Pattern.
-        """
+        """Fuse several accumulating GEMM kernels, with the numbers `indices`, into one kernel."""
         if indices not in self._fused:
             gemms = [self.kernels[index] for index in indices]
             dst, src, wgt = map(min, zip(*(kernel.origin for kernel in gemms), strict=True))
             parts = [(k.pattern, (k.origin[0] - dst, k.origin[1] - src, k.origin[2] - wgt)) for k in gemms]
             key = tuple((id(pattern), origin) for pattern, origin in parts)  # kernels keep their patterns alive
+            # Results that differ only in the position of their tiles share a pattern.
             if key not in self._joined:
                 self._joined[key] = Pattern.joined(parts) if len(gemms) > 1 else gemms[0].pattern
             self._fused[indices] = replace(gemms[0], pattern=self._joined[key], origin=(dst, src, wgt))
@@ -180,16 +178,14 @@ def _keys(stream: Stream, config: Config, epoch: Array, rows: Array) -> Iterator
 
 
 def fill(cache: Array, config: Config, dram: Dram, move: Move, row: int) -> None:
-    """Execute a LOAD of micro-ops: write the decoded micro-ops to `cache`, and zeros for padding.
-
-    Micro-ops past the end of the cache are dropped here; sim.hazards reports them as OUT_OF_RANGE.
-    """
+    """Execute a LOAD of micro-ops: write the decoded micro-ops to `cache`, and zeros for padding."""
     image = np.zeros((move.height, move.width, 3), np.int64)
     if move.rows and move.row_bytes:
         window = dram.window(move.address, move.rows, move.row_bytes, move.stride, f"instruction {row}")
         uops = decode_uops(np.ascontiguousarray(window[0]).reshape(-1, config.uop.tile_bytes), config)
         data = np.stack(uops, axis=-1).reshape(move.rows, move.columns, 3)
         image[move.top : move.top + move.rows, move.left : move.left + move.columns] = data
+    # Drop micro-ops past the end of the cache, which sim.hazards reports as OUT_OF_RANGE.
     kept = image.reshape(-1, 3)[: max(0, len(cache) - move.base)]
     cache[move.base : move.base + len(kept)] = kept
 

@@ -258,12 +258,10 @@ class Kernels:
 
     @cached_property
     def is_gemm(self) -> Array:
-        """Whether each kernel is a GEMM: bool [k]."""
         return self.column("is_alu") == 0
 
     @cached_property
     def resets(self) -> Array:
-        """Whether each kernel is a reset GEMM: bool [k]."""
         return self.is_gemm & (self.column("code") == 1)
 
     @cached_property
@@ -335,10 +333,7 @@ class Kernels:
         return low, high, dense
 
     def require(self, kernel: Array) -> None:
-        """Check that no kernel is too large. `kernel` is the number of each instruction's kernel, or -1.
-
-        Raises MachineError if a kernel executes more than MAX_MICRO_OPS micro-ops.
-        """
+        """Raises MachineError if a kernel runs more than MAX_MICRO_OPS micro-ops. `kernel` [n]: numbers, or -1."""
         for index in np.flatnonzero(self.micro_ops > MAX_MICRO_OPS)[:1].tolist():
             reason = f"runs {self.micro_ops[index]} micro-ops; at most {MAX_MICRO_OPS} are simulated"
             raise MachineError(f"instruction {np.argmax(kernel == index)}", reason)

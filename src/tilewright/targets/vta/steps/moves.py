@@ -83,7 +83,6 @@ class Moves(Fields):
 
     @cached_property
     def stores(self) -> Array:
-        """Whether each move writes DRAM: bool [n]."""
         return (self.memory == Memory.OUT) & self.transfers
 
     @cached_property
@@ -106,7 +105,6 @@ class Moves(Fields):
         return self.of(slice(None))
 
     def of(self, steps: Array | slice) -> list[Move]:
-        """Return the moves of the selected steps as a list of Move."""
         columns = (self[name][steps].tolist() for name in Move._fields)
         return list(map(Move._make, zip(*columns, strict=True)))
 
@@ -150,14 +148,12 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
 
 
 def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) -> tuple[Array, Footprints]:
-    """Return a footprint number for each step, and a list of all footprints.
-
-    Footprint 0 is empty. Footprints 1..k belong to the k kernels, the following footprints to LOADs and STOREs.
-    """
+    """Return a footprint number for each step, and a list of all footprints."""
     of_kernels = bounds(kernels, config)
     of_moves = _moves(config, moved)
     kernel_count = len(kernels)
     width = of_kernels.shape[1]
+    # Footprint 0 is empty. Footprints 1..k belong to the k kernels, the following footprints to LOADs and STOREs.
     footprint = kernel + 1
     footprint[moved.memory != NOTHING] = kernel_count + 1 + np.arange(len(of_moves))
     start = np.concatenate(

@@ -35,7 +35,6 @@ class Product(NamedTuple):
     dst: tuple[Tiles, ...]
 
     def at(self, origin: Origin) -> Product:
-        """Return the product with its tile numbers offset by `origin`."""
         dst, src, wgt = origin
         moved = np.where(self.src == NO_TILE, NO_TILE, self.src + src)
         return Product(moved, self.wgt + wgt, tuple(shifted(tiles, dst) for tiles in self.dst))
@@ -121,7 +120,6 @@ class Pattern:
 
 
 def distinct(tiles: Array) -> Array:
-    """Return the distinct tile numbers, ascending."""
     if not tiles.size:
         return tiles
     low = tiles.min()
@@ -138,7 +136,6 @@ def in_a_row(tiles: Array) -> Tiles:
 
 
 def shifted(tiles: Tiles, by: int) -> Tiles:
-    """Return the tile numbers plus `by`."""
     return slice(tiles.start + by, tiles.stop + by) if isinstance(tiles, slice) else tiles + by
 
 
@@ -177,10 +174,7 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
 
 
 class _Family(NamedTuple):
-    """Acc tiles `dst` that read the tiles `weights`.
-
-    `place`: the index of each weight tile; {} if a tile occurs twice.
-    """
+    """Acc tiles `dst` that read the tiles `weights`. `place`: each weight tile's index; {} if a tile occurs twice."""
 
     weights: list[int]
     place: dict[int, int]

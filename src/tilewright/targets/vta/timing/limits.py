@@ -137,14 +137,11 @@ def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
 
 
 def _occupancy(trace: Trace, unit: int) -> tuple[Array, Array]:
-    """Return a unit's steps in order, and each step's own cycles: the wait before it and the time until the next wait.
-
-    The own cycles of the last step end with the launch.
-    """
+    """Return a unit's steps in order, and each step's own cycles: its wait, then the time until the next wait."""
     first, steps = trace.table.by_unit
     mine = steps[first[unit] : first[unit + 1]]
     begin = (trace.start - trace.wait)[mine]
-    return mine, np.diff(begin, append=trace.cycles)
+    return mine, np.diff(begin, append=trace.cycles)  # the last step's cycles end with the launch
 
 
 def _text(program: Elaborated, steps: Array, needed: Array, unit: str, cycles: int, ends: int) -> str:

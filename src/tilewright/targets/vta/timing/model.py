@@ -106,10 +106,8 @@ class Timing:
         )
 
     def once(self, op: AluOp | None, outer: int) -> int:
-        """Return the cycles that an instruction takes in addition to its micro-ops.
-
-        REQ reads FACTOR_TILES tiles of factors before each of its `outer` outer iterations, one tile per cycle.
-        """
+        """Return the cycles that an instruction takes in addition to its micro-ops."""
+        # Before each outer iteration, REQ reads its factors, one tile per cycle.
         return self.pipeline + (FACTOR_TILES * outer if op == AluOp.REQ else 0)
 
     def trace(self, program: Elaborated, relation: Order) -> Trace:
@@ -117,10 +115,7 @@ class Timing:
         return timeline(self._table(program), relation, self.simulated(program, self))
 
     def traces(self, program: Elaborated, relation: Order) -> tuple[Trace, Trace | None]:
-        """Return the trace of a launch, and its trace without overlap (None if the steps cannot run in stream order).
-
-        Raises HazardError as `trace` does.
-        """
+        """Return the traces with overlap, and without (None: no stream order). Raises HazardError as `trace` does."""
         return times(self._table(program), relation, self.simulated(program, self))
 
     def _table(self, program: Elaborated) -> StepTable:
@@ -191,11 +186,7 @@ RESPONSE = 1  # store: from the cycle after the last beat to the step's end, wit
 
 
 def _gateware(program: Elaborated, timing: Timing) -> Simulated:
-    """Return the costs of a launch on our gateware.
-
-    If compute and load request DRAM in the same cycle, compute reads first. Load and store accept the next instruction
-    before data arrive.
-    """
+    """Return the costs of a launch on our gateware."""
     config = program.config
     moved = program.moves
     store = program.moves.stores
@@ -215,7 +206,7 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
         writes=store.astype(np.int64),
         address=moved.address,
         stride=moved.stride,
-        priority=np.where(load, 1, 0),
+        priority=np.where(load, 1, 0),  # if both request DRAM in a cycle, compute reads first
         fill=moved.padding,
         fill_lead=np.where(acc, ACC_FILL_LEAD, np.where(load, FILL_LEAD, UOP_FILL_LEAD)),
         tail=np.where(mine == line.gemm, CORE, np.where(mine == line.alu, ALU_CORE, LEAVE)),
@@ -299,10 +290,7 @@ def _waits(kernel: Kernel, interval: int, latency: int) -> int:
 
 @compiled
 def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int, read: Array) -> int:
-    """Return the stall, in cycles, of micro-ops that would read `src` in cycles `first` and `dst` in cycles `last`.
-
-    `read` receives the cycles in which the micro-ops actually read `dst`.
-    """
+    """Return the stall, in cycles, of micro-ops that would read `src` in cycles `first` and `dst` in cycles `last`."""
     count = dst.shape[0]
     late = 0
     for i in range(count):
@@ -314,7 +302,7 @@ def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int, rea
                 if dst[j] == tile:
                     late += latency - (due + late - read[j])
                 j -= 1
-        read[i] = last[i] + late
+        read[i] = last[i] + late  # the actual cycle, stalls included
     return late
 
 

@@ -207,7 +207,6 @@ class StepBatch:
 
     @cached_property
     def table(self) -> Table:
-        """The steps as tables, for `loop.run`."""
         program = self.program
         moved = self.program.moves
         numbers = self.numbers
@@ -306,10 +305,7 @@ def _short(program: Elaborated, samples: int) -> Array:
 
 
 def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tables.KernelTable, Uops]:
-    """Return three values for `loop.run`: the step kind of each kernel, a table of the kernels, and their tiles.
-
-    `used` int64 [k] are the numbers of the kernels in the tables.
-    """
+    """Return, for `loop.run`, the step kinds of the kernels `used` (int64 [k]), their table and their tiles."""
     rules = config.rules
     column = {name: kernels.column(name)[used] for name in FIELDS}
     is_gemm = column["is_alu"] == 0

@@ -45,10 +45,7 @@ class Chips(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The shape of tiles.
-
-    `out_memory`: whether STORE reads a separate out memory. `in_lanes`: whether `products` works.
-    """
+    """The shape of tiles. `out_memory`: whether STORE reads a separate memory. `in_lanes`: whether `products` works."""
 
     batch: int
     block: int
@@ -227,10 +224,7 @@ def pack(memory: Array, values: Array, at: int, bits: int) -> None:
 
 @part
 def multiply(kernels: KernelTable, tiles: Uops, chips: Chips, shape: Shape, kernel: int) -> None:
-    """Execute a GEMM: add products of tiles to accumulator tiles.
-
-    The inner loop is inside the loop over micro-ops, because its iterations mostly use the same wgt tile.
-    """
+    """Execute a GEMM: add products of tiles to accumulator tiles."""
     inner = kernels.iter_in[kernel]
     wgt_step = kernels.wgt_factor_in[kernel]
     count = 1 if wgt_step else max(1, inner)  # products of one wgt tile at once
@@ -241,6 +235,7 @@ def multiply(kernels: KernelTable, tiles: Uops, chips: Chips, shape: Shape, kern
             dst = outer * kernels.dst_factor_out[kernel] + tiles.dst[uop]
             src = outer * kernels.src_factor_out[kernel] + tiles.src[uop]
             wgt = outer * kernels.wgt_factor_out[kernel] + tiles.wgt[uop]
+            # This loop is the innermost, because its iterations mostly use the same wgt tile.
             for first in range(0, inner, count):
                 to, by, of = dst + first * to_step, src + first * by_step, wgt + first * wgt_step
                 if shape.in_lanes:
@@ -271,7 +266,6 @@ def add_lanes(chips: Chips, shape: Shape, dst: tuple[int, int], src: tuple[int, 
 
 
 def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
-    """Add the product of an inp tile and a wgt tile to an acc tile."""
     block = shape.block
     group = min(GROUP, shape.block)
     for line in range(shape.batch):

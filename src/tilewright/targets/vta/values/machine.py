@@ -60,7 +60,6 @@ class Machine:
         return np.where(self._mirrors[:, None, None], self.acc, self.out) if self._differs else self.acc
 
     def run(self, plan: Sequence[Action | StepBatch]) -> None:
-        """Execute the actions and batches of `plan` in order."""
         for part in plan:
             if isinstance(part, Action):
                 self._act(part)

@@ -16,10 +16,7 @@ TOGETHER = 256
 
 
 class Steps(NamedTuple):
-    """The columns of a batch's steps, int64 [n] each.
-
-    LOAD and STORE do not use `kernel`.
-    """
+    """The columns of a batch's steps, int64 [n] each. LOAD and STORE ignore `kernel`."""
 
     kind: Array
     kernel: Array
@@ -61,16 +58,13 @@ class KernelTable(NamedTuple):
 
 
 class Expressions(NamedTuple):
-    """The expressions of own operations (isa/expression.py): operation k has steps start[k]..stop[k]-1.
-
-    `stack` int64 [MAX_DEPTH, n]: working memory for n values, a whole number of tiles.
-    """
+    """The expressions of own operations (isa/expression.py): operation k has steps start[k]..stop[k]-1."""
 
     start: Array
     stop: Array
     do: Array
     value: Array
-    stack: Array
+    stack: Array  # int64 [MAX_DEPTH, n]: working memory for n values, a whole number of tiles
 
     @classmethod
     def of(cls, config: Config) -> Expressions:

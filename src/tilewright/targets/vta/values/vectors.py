@@ -33,10 +33,7 @@ def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]
 def _emit_loop(
     builder: Any, operands: tuple[Any, ...], low: int, columns: int, dot_of: Callable[..., Callable[[Any, Any], Any]]
 ) -> None:
-    """Generate the loop of `products` for `columns` sums, from sum `low` on.
-
-    `dot_of` takes the weights of all groups, and returns a function that adds their products with LANES values to sums.
-    """
+    """Generate the loop of `products` for `columns` sums, from sum `low` on."""
     acc, at, inp, x, wgt, w, pitch, count, to_step, by_step = operands
     index = count.type
     weights = _vector(8, GROUP * columns)
@@ -46,6 +43,7 @@ def _emit_loop(
     for k in range(LANES // GROUP):
         group = builder.gep(wgt, [builder.add(builder.add(w, index(GROUP * low)), builder.mul(pitch, index(k)))])
         groups.append(builder.load(builder.bitcast(group, weights.as_pointer()), align=1))
+    # `dot` adds the products of all groups' weights with LANES values to sums.
     dot = dot_of(builder, groups, columns)
     # The bias of inp adds 128 times the sum of a column's weights to each sum. Subtract this excess first.
     excess = dot(sums([0] * columns), values([BIAS] * LANES))
