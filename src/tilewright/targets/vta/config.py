@@ -192,7 +192,7 @@ class Config:
 
     @cached_property
     def plain(self) -> Config:
-        """This machine, with a fixed value in each key that affects neither programs nor cycles."""
+        """This machine, with fixed values for the keys that affect neither programs nor cycles."""
         return replace(
             self,
             TARGET="pynq",

@@ -160,7 +160,7 @@ def _bytes(path: Path) -> Array:
     return np.frombuffer(path.read_bytes(), np.uint8)
 
 
-#: The kind of data for constants, by the memory into which they are loaded.
+#: The kind of the constants that are loaded into each memory.
 CONSTANTS = {Memory.UOP: "UOP", Memory.WGT: "WGT", Memory.INP: "INP", Memory.ACC: "ACC", Memory.ACC_8BIT: "ACC"}
 
 

@@ -199,8 +199,8 @@ def _link(state: _Links, unit: Array, needs: Array, row: Array) -> None:
     for step in range(unit.shape[0]):
         u = unit[step]
         carried[:] = NOBODY
-        # Distant units come first: the units in between pass their tokens on, so the step must also follow the rows
-        # that do so.
+        # Distant units come first. Their tokens pass through the units in between, so the step must also follow rows of
+        # these units.
         for distance in range(units - 1, 0, -1):
             for source in (u - distance, u + distance):
                 if source < 0 or source >= units:

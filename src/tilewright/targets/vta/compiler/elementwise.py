@@ -30,8 +30,8 @@ from tilewright.targets.vta.launch.layouts import CODE_DTYPES, given_back, held_
 
 #: Bits of the sum of both operands. The operands are first scaled by the largest power of two for which the sum fits.
 BITS = 30
-#: The number of tries per power of two, the number of powers of two (from the largest down), and the first tries, in
-#: which the rounded factors are not varied.
+#: Limits of the search for constants: tries per power of two, powers of two (from the largest down), and tries in which
+#: the rounded factors are not varied.
 TRIES = 1000
 EXPONENTS = 3
 FIRST = 50

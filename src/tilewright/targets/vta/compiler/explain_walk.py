@@ -134,7 +134,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """Return, by GEMM, int64 [acc tiles, 2]: the block that each tile's next STORE writes, the STORE's first block."""
+    """Find, for each GEMM, the next STORE of each acc tile: its block, the STORE's first block (int64 [tiles, 2])."""
     moves = program.moves.as_list
     kernel = program.kernel.tolist()
     at = np.full((program.config.acc.depth, 2), NOWHERE)

@@ -43,7 +43,7 @@ from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN
 
 
 def fused_nodes(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
-    """Return, by name of each fused node, all nodes of its layer. `takes` decides whether nodes can be one layer."""
+    """Return the nodes of each fused layer, by the name of each node. `takes` decides if nodes can be one layer."""
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     inner = {name for name, count in readers.items() if count == 1} - set(graph.results)
     makers: dict[str, Site] = {}

@@ -27,7 +27,7 @@ from tilewright.graph.ops import Window
 from tilewright.targets.vta.compiler.layer import Layer, Phase, Span
 from tilewright.targets.vta.isa.alu import WRITE_BACK, AluOp
 
-#: Extra cycles per instruction that are assumed to compare alternatives. Upstream's HLS design takes 1 cycle.
+#: Assumed extra cycles per instruction, for comparisons of alternatives. Upstream's HLS design takes 1 cycle.
 OVERHEAD = 3
 #: Assumed cycles to load a listed micro-op. One load takes half a cycle, but serves several instructions.
 LISTED = 0.2

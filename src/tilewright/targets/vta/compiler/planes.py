@@ -72,7 +72,7 @@ class PlaneScheduler:
         self._arrival[index, name, slot] = self._port + self._costs.latency
 
     def before(self, index: int, acc: int) -> Iterator[tuple[int, Item]]:
-        """Yield, before a group in slot `acc`, the shifts and stores that free the slot, then those that are ready."""
+        """Yield, before a group in slot `acc`, the shifts and stores that free the slot, then all ready ones."""
         while any(waiting.acc == acc and waiting.owner == index for waiting in self._waiting):
             yield from self._shift(index)
         yield from self._ready(index, max(self._time[self._alu], self._free.get((index, acc), 0)))

@@ -127,7 +127,7 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     outs = np.ones(1, np.int64) if layer.link == "banded" else extents(layer.out_tiles, config.acc.depth)
     sums = extents(layer.depth, config.inp.depth)
     tiles = combinations(rows=rows, columns=columns)
-    # If tiles with full rows fit, no others are tried: a narrower tile needs a transfer for each channel tile and row.
+    # If tiles with full rows fit, narrower tiles are not tried: they need a transfer for each channel tile and row.
     if not layer.matrix:
         wide = tiles["columns"] == columns[0]
         if (wide & _fits_image(layer, config, tiles, 1, 1)).any():
@@ -140,7 +140,7 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     if config.stages == 4:  # no two slots share a bank
         acc_slots = tuple(n for n in ACC_BANKED_SLOTS if config.acc_banks % n == 0)
     fits = _fits(layer, config, cuts)  # with one slot in each memory
-    # Tiles that do not even fit with one slot in each memory are dropped before the numbers of slots multiply the grid.
+    # First drop tiles that do not even fit with one slot in each memory, because there are many combinations of slots.
     every = combinations(
         cut=np.flatnonzero(fits),
         channels=np.array([0, 1]),

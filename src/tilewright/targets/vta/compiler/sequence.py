@@ -460,7 +460,7 @@ def list_work(stages: Sequence[Stage], config: Config, timing: str, by_step: boo
 
 
 def stream_order(work_list: WorkList, loads: Iterable[PlacedLoad]) -> StreamOrder:
-    """Merge the work of a work list with `loads`, each before its item `at`."""
+    """Merge the work of a work list with `loads`. Each load comes before item number `at` of the work."""
     merged = StreamOrder([], [], work_list.regions)
     at = 0
     for load in loads:

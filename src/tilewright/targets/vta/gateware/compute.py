@@ -117,7 +117,7 @@ ACC_DRAIN = ACC_FILL_LEAD - 2
 
 
 class ComputeUnit(Part):
-    """A compute unit, with number `number` in the pipeline.
+    """The compute unit with number `number` in the pipeline.
 
     It runs GEMM, ALU or (with three stages) both. An instruction ends, and pushes its tokens, `depth` cycles after the
     unit is free for the next instruction. In these cycles, the core writes the last results.

@@ -67,7 +67,7 @@ HLS_REGISTERS = {
 }
 #: Upstream's HLS build has another register map. Drivers of this build define this macro before the #include.
 HLS_MAP = "VTA_UPSTREAM_HLS_REGISTERS"
-#: Widths in hw_spec_const.h that are fixed and are no widths of fields.
+#: Numbers of bits in hw_spec_const.h that are fixed, and do not belong to a field.
 PAD_VALUE_BITS = 2
 MUL_BITS = 8
 #: Upstream's field names that differ from ours.

@@ -115,7 +115,10 @@ def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
 
 
 class LoadUnit(Part):
-    """The load unit. After the last burst of a LOAD without padding is granted, the next starts. LOADs end in order."""
+    """The load unit.
+
+    After a LOAD without padding, the next starts when the last burst is granted. LOADs end in order.
+    """
 
     def __init__(self, config: Config) -> None:
         self.config = config

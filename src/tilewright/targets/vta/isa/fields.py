@@ -147,7 +147,7 @@ OPCODE_BITS = 3
 
 @lru_cache
 def formats(bits: IndexBits, operation_bits: int = OPCODE_BITS) -> Formats:
-    """Return the layouts for these widths of indices and opcode. Raises ConfigError if one does not fit its words."""
+    """Return the layouts for these widths of indices and opcode. Raises ConfigError if a layout is too wide."""
     # A field is as wide as its index, so the depths of a machine's memories determine the layouts.
     gemm = _factors("dst", bits.acc) + _factors("src", bits.inp) + _factors("wgt", bits.wgt)
     alu = _factors("dst", bits.acc) + _factors("src", bits.acc)

@@ -42,7 +42,7 @@ ONCE = Loop(1, 0, 0, 0)
 
 
 class InstructionBuffer:
-    """Instructions in stream order. Units are pipeline numbers. Methods that add an instruction return its index."""
+    """Instructions in stream order, for units given by number. Methods that add an instruction return its index."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -188,7 +188,7 @@ class NodeLayout:
         return folded.reshape(folded.slots[0] * folded.slots[1], folded.slots[2])
 
     def _split_pixels(self, place: Placement, axis: int) -> Placement:
-        """Move each `fold` neighbours along an axis into the lanes, which are the next axis and the last."""
+        """Merge groups of `fold` neighbours along an axis into the lanes, which are the last axis."""
         if self.fold == 1:
             return place
         divided = place.split(axis, self.fold)

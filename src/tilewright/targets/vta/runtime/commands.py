@@ -63,8 +63,8 @@ class Commands:
     def room(self, call: str) -> None:
         """Check that the command buffer has room for one more call.
 
-        Raises ProgramError if it may not. Upstream synchronises automatically when the buffer is full, which may
-        separate a push from its pop.
+        Raises ProgramError if the buffer may be too small. Upstream synchronises automatically when the buffer is full,
+        which may separate a push from its pop.
         """
         if (len(self.insns) + RESERVE) * INSN_BYTES >= MAX_TRANSFER:
             reason = f"the command buffer of {MAX_TRANSFER >> 10} KiB is full ({len(self.insns)} instructions)"

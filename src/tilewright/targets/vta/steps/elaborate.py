@@ -166,7 +166,7 @@ def _keys(stream: Stream, config: Config, epoch: Array, rows: Array) -> Iterator
     """Yield, for each instruction of `rows`, a tuple: the number of micro-op LOADs so far (the epoch), and FIELDS."""
     alu = stream.alu
     gemm = stream.opcode == Opcode.GEMM
-    loops = {name: stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS}  # the other format has 0
+    loops = {name: stream.gemm[name] + alu.get(name, 0) for name in LOOP_FIELDS}  # 0 for the other format
     if config.rules.counters_wrap:
         end = loops["uop_end"]
         loops["uop_end"] = np.where(end > loops["uop_bgn"], end, end + uop_counts(config))

@@ -4,8 +4,8 @@
 takes its minimum time. A unit runs its steps one by one, so in any order the steps of a layer occupy the unit for at
 least the sum of their minimum times (sim.costs.least). The own cycles of a layer are the time of its steps on the unit,
 plus the waits before these steps. The own cycles of all layers add up to the cycles of the launch. If a layer's own
-cycles equal the sum of the minimum times, no order of the same instructions takes fewer cycles. The minimum of the
-first layer includes the wait for the first instruction, the minimum of the last layer the final store.
+cycles equal the sum of the minimum times, no order of the same instructions takes fewer cycles. For the first layer,
+the minimum includes the wait for the first instruction; for the last layer, the final store.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def of_layers(program: Elaborated, layer: Array | None, count: int, timing: str)
 
 
 def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Array]:
-    """Return each instruction's cycles on four resources: GEMM, ALU, read bus (for its fetch, too), and write bus.
+    """Return each instruction's cycles on four resources: GEMM, ALU, read bus (its own fetch included), and write bus.
 
     In a model without a shared DRAM port (ideal), the read bus only has the reads of `load`.
     """

@@ -55,11 +55,10 @@ class Intervals(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """Cycles for the transition from compute to store, and from a store to the next.
+    """Cycles from compute to store, and from a store to the next store, with which schedules are estimated.
 
-    Schedules are estimated with these. `core`: the cycles from the issue of an instruction's last micro-op to the end
-    of the instruction. If a store of n beats starts in cycle 0, the store ends in cycle n + stored, and the next store
-    starts in cycle n + turn.
+    `core`: the cycles from the issue of an instruction's last micro-op to the end of the instruction. If a store of n
+    beats starts in cycle 0, the store ends in cycle n + stored, and the next store starts in cycle n + turn.
     """
 
     core: int
@@ -115,7 +114,7 @@ class Timing:
         return timeline(self._table(program), relation, self.simulated(program, self))
 
     def traces(self, program: Elaborated, relation: Order) -> tuple[Trace, Trace | None]:
-        """Return the traces with overlap, and without (None: no stream order). Raises HazardError as `trace` does."""
+        """Return a launch's trace, and the trace without overlap or None. Raises HazardError as `trace` does."""
         return times(self._table(program), relation, self.simulated(program, self))
 
     def _table(self, program: Elaborated) -> StepTable:
@@ -167,7 +166,8 @@ LONGEST = 16  # beats of the longest burst: the limit of AXI3, which Zynq-7000 p
 IN_FLIGHT = 16  # maximum number of read bursts in flight
 BATCHES = 4  # batches of instructions in the fetch buffer: one is delivered while the others are requested
 OUTSTANDING = 16  # maximum number of steps in flight, in the load unit and in the store unit
-CORE = 5  # from a micro-op's issue to its write; also from the cycle in which a step frees the compute unit to its end
+# From a micro-op's issue to its write, and from the cycle in which a step frees the compute unit to the step's end.
+CORE = 5
 ALU_CORE = 3  # CORE of the unit `activate`, whose pipeline has no multiplication before it reads acc
 EXTENDED = 5  # extra latency of operations in RESCALING; the next instruction starts after their last write
 LEAD = 2  # from a step's start to its first request: address, request
@@ -179,8 +179,9 @@ NOTHING = 1  # the duration of an instruction without work, such as a NOP
 AR_LATENCY = 1
 R_LATENCY = 1  # one register in each direction of the read channel
 W_LATENCY = 2  # from the grant of a write command to its first beat: read of out, register
-LEAVE = 2  # load and store: from the cycle in which a step frees the unit to its end, if no data are awaited
-READ_AHEAD = 2  # store: from the cycle in which a step frees the unit to the cycle after its last beat
+# Load and store: from the cycle in which a step frees the unit to the step's end, if the step waits for no data.
+LEAVE = 2
+READ_AHEAD = 2  # store: from the cycle in which a step frees the unit to the cycle after the step's last beat
 ARRIVED = 1  # load: from the cycle after the last beat to the step's end
 RESPONSE = 1  # store: from the cycle after the last beat to the step's end, without the memory's delay
 
@@ -206,7 +207,7 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
         writes=store.astype(np.int64),
         address=moved.address,
         stride=moved.stride,
-        priority=np.where(load, 1, 0),  # if both request DRAM in a cycle, compute reads first
+        priority=np.where(load, 1, 0),  # compute reads before load
         fill=moved.padding,
         fill_lead=np.where(acc, ACC_FILL_LEAD, np.where(load, FILL_LEAD, UOP_FILL_LEAD)),
         tail=np.where(mine == line.gemm, CORE, np.where(mine == line.alu, ALU_CORE, LEAVE)),

@@ -135,9 +135,9 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
 
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
-    """Return, by step of a reset GEMM, the out tiles whose value from this reset is read by a STORE.
+    """Return, for the step of each reset GEMM, the out tiles in which a STORE reads the reset's sum.
 
-    Only for these tiles, the sum that a reset writes to the out memory (Semantics.reset_writes_out) is needed.
+    The sum that a reset writes to the out memory (Semantics.reset_writes_out) is only needed for these tiles.
     """
     config = program.config
     kernels = program.kernels

@@ -21,7 +21,7 @@ from tilewright.targets.vta.values.tables import Expressions, KernelTable, Steps
 from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_interleaved, emit_products
 
 #: Kinds of steps. RESET_OUT: a reset whose value in the out memory a STORE reads. RESET_KEEP: a reset that does not
-#: write out.
+#: write the out memory.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU, OWN_ALU = range(8)
 NONE = -1  # an ALU operation that does not change acc
 TO_INP, TO_WGT, TO_ACC = range(3)  # the memory that a LOAD writes
