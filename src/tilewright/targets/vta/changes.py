@@ -44,6 +44,7 @@ def changes(config: Config, timing: TimingModel) -> Iterator[Change]:
         yield Change("DRAM bus twice as wide", {"LOG_BUS_WIDTH": width + 1})
     if config.dram_latency:
         yield Change("DRAM without latency", {"dram_latency": 0})
+    # The timing model is changed here, not the machine: no key makes the ALU of a model faster.
     if slow := {key: 1 for key in ALU_NUMBERS if timing.values.get(key, 1) > 1}:
         yield Change("ALU with one micro-op per cycle", timing=slow)
     if shallow := {key: 4 * getattr(config, key) for key in DEPTHS if getattr(config, key) < getattr(Config, key)}:

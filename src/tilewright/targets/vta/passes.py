@@ -275,6 +275,7 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
     moved = program.moves
     steps = np.flatnonzero(moved.transfers & ~moved.of_uops)
     low = moved.address[steps]
+    # Rows may overlap or leave gaps, but lie between the first byte of the first row and the last byte of the last row.
     high = low + (moved.rows[steps] - 1) * moved.stride[steps] + moved.row_bytes[steps]
     start = np.array([-1, *(segment.address for segment in dram.segments)], np.int64)
     end = np.array([-1, *(segment.end for segment in dram.segments)], np.int64)

@@ -96,6 +96,7 @@ def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, A
     for word, kind in KINDS.items():
         content = _bytes(path) if (path := folder / f"{kind.file}{end}.bin").exists() else np.zeros(0, np.uint8)
         first, last = used.get(kind.memory, (0, 0))
+        # A test bench fills memories with address 0 itself, so their data go to the first tile that is transferred.
         address = where.get(word) or first
         if not address or not (content.size or word == "OUT"):
             continue

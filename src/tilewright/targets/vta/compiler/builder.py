@@ -143,7 +143,7 @@ class StreamBuilder:
         distinct = np.array(self._rows + self._nops, np.int64)[index]
         # A NOP belongs to the next step. Step numbers ascend, so a running minimum from the end finds the next step.
         following = np.minimum.accumulate(np.where(tokens.step == NOBODY, len(unit), tokens.step)[::-1])[::-1]
-        # The first instruction of a step pops the step's tokens; the last instruction pushes them.
+        # The first instruction of a step pops all its incoming tokens; the last instruction pushes all outgoing tokens.
         bits = np.zeros((len(POP_BITS) + len(PUSH_BITS), len(index)), np.int64)
         for bit, place in enumerate((ends_at - size[which],) * 2 + (ends_at - 1,) * 2):
             bits[bit, place] = tokens.bits >> bit & 1

@@ -175,6 +175,8 @@ def _input_layout(layer: Layer, site: Site, batch: int) -> Layout:
     if isinstance(op, Conv2D | DepthwiseConv2D):
         width = x.shape[2]
         window = op.window
+        # The last column that any window reads. If it is outside the image, folded rows need zeros after the last
+        # pixel.
         last = (site.output.shape[2] - 1) * window.stride[1] + window.extent[1] - 1 - window.padding[2]
         host = prod(window.kernel) > 1 if layer.matrix else width % layer.fold > 0 and last >= width
     columns = columns_of(x.shape) if layer.fold > 1 else 0

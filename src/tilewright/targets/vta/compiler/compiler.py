@@ -74,6 +74,7 @@ def _launches(chain: Chain, graph: Graph, timing: str, split: set[str]) -> list[
 
     `split`: node names. A chain with a layer that begins with such a node always becomes one launch per member.
     """
+    # Try one launch first. Deep token queues cannot fill; for others, the time pass looks for a deadlock.
     if len(chain.members) == 1 or split.isdisjoint(member.nodes[0] for member in chain.members):
         launch = _launch(chain, graph, timing)
         if len(chain.members) == 1 or chain.config.token_depth >= AMPLE:
@@ -175,6 +176,7 @@ def _arranged(
         return _saved(new[0])
 
     saved = order(stages, places, config, timing)
+    # A draft with joined steps is only valid for timing, so the final instructions need another draft.
     if new:
         best = new[0]
         return best.stages, best.draft if best.work_list.by_step else draft(

@@ -151,6 +151,7 @@ def draft(
     builder.finish()
     ends[-1:] = [len(builder)]
     linked = builder.build()
+    # `ends` ascends, so a binary search finds the item to which each step belongs.
     item_of = np.searchsorted(ends, linked.step, side="right")
     step = np.full(len(builder.distinct), -1)
     step[[*runs.step_of]] = [*runs.step_of.values()]
@@ -214,6 +215,8 @@ class _TransferEmitter:
         for tensor, rows in item.parts:
             segment, begin = self.places[tensor]
             address = self.segments.tile(segment, self.config.sram(memory).tile_bytes) + begin + rows.offset
+            # No part of an on-chip memory joins a load to the store of its inputs in DRAM, so this order is added
+            # explicitly.
             after = int(self.stored[segment][begin + covered(rows)].max()) if segment in self.stored else NOBODY
             self.builder.load(memory, base + rows.at, address, (rows.rows, rows.length), rows.stride, part, after)
 
@@ -284,6 +287,7 @@ class _RunEmitter:
         if self._costs is None:
             numbers = tuple(lists.add(_micro_ops(step, item, where, self._room.in_slots)) for step in steps)
         else:
+            # In timing, only the lengths of the lists matter, and equal lists are not shared.
             numbers = tuple(lists.reserve(len(step.kernel.dst)) for step in steps)
         step_numbers = self.steps
         chosen = tuple(step_numbers.setdefault(step, len(step_numbers)) for step in steps)
@@ -323,6 +327,7 @@ class _RunEmitter:
         self._layer = layer
         cache = self._caches[run.memory]
         places = cache.places(run.lists)
+        # The usual case: the run was emitted before, with its lists at the same places in the cache.
         if places in run.rows:
             self._builder.step(run.unit, run.rows[places], run.operands)
             return

@@ -139,6 +139,7 @@ def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, 
     kernel = program.kernel.tolist()
     at = np.full((program.config.acc.depth, 2), NOWHERE)
     stored_at = {}
+    # Backwards, the last STORE seen is the next STORE of a tile.
     for step in reversed(steps):
         move = moves[step]
         if move.memory == Memory.OUT and move.row_bytes:

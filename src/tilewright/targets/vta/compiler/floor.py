@@ -49,6 +49,7 @@ def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: f
     nodes = [node for name, node in least.items() if name not in host]
     rows = config.batch
     block = config.block
+    # In a micro-op, each of the rows * block lanes of the array does at most min(block, lanes) useful products.
     micro_ops = sum(-(-node.products // (rows * block * min(block, node.lanes))) for node in nodes)
     weights, written = (sum(getattr(node, name) for node in nodes) for name in ("weights", "written"))
     sources: dict[str, int] = {}

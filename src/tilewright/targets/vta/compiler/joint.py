@@ -162,6 +162,7 @@ def _moved(biases: Array, requantisation: Requantisation) -> tuple[Array, Requan
     if immediates is None or immediates.shift is None:
         return None
     unit = 1 << (immediates.shift + 8)
+    # K = times * unit is the smallest multiple that brings every bias to FLOOR or below.
     times = -(-(int(biases.max()) - FLOOR) // unit)
     low, high = (bound - (times << 8) for bound in (immediates.low, immediates.high))
     if low < FLOOR:
@@ -172,7 +173,7 @@ def _moved(biases: Array, requantisation: Requantisation) -> tuple[Array, Requan
 
 
 def _stay_inside(layer: Layer, biases: Array, config: Config) -> bool:
-    """Return whether each sum of products, with these biases, has two bits less than the accumulators.
+    """Return whether each sum of products, with these biases, leaves two bits of the accumulator unused.
 
     In this case no sum overflows, and a 32-bit sum shifted right by LARGEST_SHIFT is not below FLOOR.
     """

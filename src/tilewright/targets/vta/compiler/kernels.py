@@ -158,6 +158,7 @@ def _sum_kernels(
     kernels: list[RelativeKernel] = []
     for y, ys, top, bottom in vertical:
         for x, xs, left, right in horizontal:
+            # The input tile that tap (y, x) of output (top, left) reads.
             src = (top * stride[0] + y * dilation[0] + row_offset) * in_width
             src += left * stride[1] + x * dilation[1] + column_offset
             dims = (

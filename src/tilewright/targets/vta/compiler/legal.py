@@ -1,6 +1,6 @@
 """The rules that a plan must keep on a machine, with their messages, and the conversion of plans from and to schedules.
 
-The search has the same rules as formulas over all candidates (search._choices). This module checks one plan.
+The search states the same rules as formulas over all candidates (search._choices). This module checks one plan.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ def _memories(plan: Plan, config: Config) -> Iterator[Violation]:
     added = int(layer.residual is not None)
     tile = f"a tile of {plan.tile.rows}x{plan.tile.columns} pixels"
     deep = outs if diagonal else sums
+    # Loads and stores have x_size and x_stride fields of 16 bits.
     row = max(max(span.size, span.extent) for span in spans(layer, 1, plan.tile.columns))
     if row > LARGEST_SIZE:
         yield Violation(f"{tile} has rows of {row:,} tiles; a transfer has at most {LARGEST_SIZE:,}", space)

@@ -131,6 +131,7 @@ def windowed(
         low = np.minimum.reduceat(first, edges)
         high = np.maximum.reduceat(last, edges)
         bands = tuple(zip(low.tolist(), high.tolist(), strict=True))
+    # Most layers are dense or depthwise, which need no table of bands.
     link: Link = "banded"
     if all(band == (0, in_tiles) for band in bands):
         link = "dense"

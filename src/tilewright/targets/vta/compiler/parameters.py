@@ -63,7 +63,7 @@ def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding
     if layer.matrix:
         column_class = np.zeros(layer.out[1] * fold, np.int64)
     less = held_offset(site.output)
-    # Instead of an integer multiplier, the float ALU has the bit pattern of a float32.
+    # The float ALU takes the bit pattern of a float32 in the place of the integer multiplier.
     if config.alu == "float":
         multiplier, shift = requant.real32.view(np.int32).astype(np.int64), np.array(0)
     else:

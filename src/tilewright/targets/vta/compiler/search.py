@@ -88,6 +88,7 @@ def _ranked(layer: Layer, config: Config, timing: str) -> list[list[Any]]:
         _candidates(layer, config, timing), lambda plan: score(plan, config, timing), effort, WORTH, LEAST
     )
     cuts = FINE_CUTS if fine(layer) else CUTS
+    # Halved first and last groups shorten the time in which only one unit works. Only the best plans are worth the try.
     tapering = [plan for _, plan in timed[:refined] if plan.tapers]
     variants = [(0.0, replace(plan, halvings=Halvings(*often))) for plan in tapering for often in cuts]
     timed += finalists(variants, lambda plan: score(plan, config, timing), refining)
@@ -104,6 +105,7 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
     # because the bound orders such plans well enough.
     waiting = (FINE_HANDOVER if fine(layer) else HANDOVER) * groups * (chunks + 1)
     turn = np.argsort(bounds + waiting, kind="stable")
+    # Give each cut one number, so that np.unique finds the first (best) candidate of each cut.
     cuts = np.ravel_multi_index(
         [grid[name][turn] for name in CUT] + [grid["channels"][turn] * fine(layer)],
         [int(grid[name].max()) + 1 for name in CUT] + [2],
@@ -214,6 +216,7 @@ def _repetition(layer: Layer, grid: dict[str, Array]) -> Array | float:
     """Return how often each candidate computes a sum on average: above 1 if tiles of a pool share sums."""
     if layer.pool is None:
         return 1.0
+    # Tiles side by side both compute the sums that their windows share, unless rows of sums are kept.
     shared = [max(0, kernel - stride) for kernel, stride in zip(layer.pool.kernel, layer.pool.stride, strict=True)]
     rows, columns = (-(-layer.out[axis] // grid[name]) - 1 for axis, name in enumerate(("rows", "columns")))
     down = np.where(_keeps(layer, grid), 0, rows) * shared[0] / layer.grid[0]
@@ -225,6 +228,7 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
     height, width = _input(layer, grid)
     rows, columns = _sums(layer, grid)
     pixels = rows * columns
+    # Accumulators: the results, both operands of an addition that multiplies, and the codes of a maximum pool.
     held = pixels * (1 if layer.shifts else layer.operands) + (height * width if layer.kind == "max" else 0)
     added = pixels * outs if layer.residual is not None else 0
     inp = (config.inp.depth - added) // grid.get("inp", np.ones(1, np.int64))
@@ -252,6 +256,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
         load = load + groups * out  # a residual has the layout of a result
     added = residual_steps(layer.residual, 1) if layer.residual else ()
     instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes + len(added))
+    # Additions and maximum pools copy each input tile with one micro-op.
     macs = layer.gemm_uops() if layer.kind in ("sum", "repeat") else layer.in_tiles * layer.size[0] * layer.size[1]
     outputs = layer.out_pixels * layer.out_tiles
     repetition = _repetition(layer, grid)

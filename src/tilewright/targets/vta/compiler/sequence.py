@@ -287,6 +287,7 @@ class WorkList:
                 self._note_loads()
                 key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
                 if key not in state.chunk_runs:
+                    # Most chunks of a layer have the same shape, so the micro-ops are made once.
                     state.chunk_runs[key] = runs(sums(state.plan, group, chunk, self._limit), by_step)
                 pieces = state.pieces.get(wgt, ())
                 self.work.extend(self._planes.placed(state.index, state.chunk_runs[key], acc, inp, wgt, pieces))
@@ -327,6 +328,7 @@ class WorkList:
         height, width = state.plan.layer.window.kernel
         pieces = state.pieces[slot] = tuple(Range(y * width, width) for y in range(height))
         used = {
+            # for each kernel row, the outputs that have this row inside the image
             taps.first + k: taps._replace(first=taps.first + k, size=1)
             for taps in group.rows.taps
             for k in range(taps.size)

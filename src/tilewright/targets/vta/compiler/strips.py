@@ -82,6 +82,7 @@ def _lower_strip(
     first = -window.padding[2] - strip.first  # lane pixel of the first output's first tap
     for pixel, tap in np.ndindex(strip.writes, wide):
         read = first + pixel * window.stride[1] + tap * window.dilation[1]
+        # A tap outside the strip is in the padding: its weights stay zero.
         if not 0 <= read < strip.reads:
             continue
         rows = pixel * strip.outputs + lanes_of_pixel

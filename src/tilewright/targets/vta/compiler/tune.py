@@ -41,7 +41,8 @@ FINE = 40_000
 SHORT = 1000
 #: Budget of instructions to time in each search.
 EFFORT = 20_000
-#: The number of plans to try for a layer. After the second number of layers without a gain, the search for plans ends.
+#: The number of plans to try for a layer, and the number of layers without a gain after which the search for plans
+#: ends.
 TRIED = 6
 LAYERS = 2
 #: The number of waiting loads before which a late load is tried, starting with the closest.
@@ -155,6 +156,7 @@ class _Tuner:
             for ahead, of, loads in _swaps(best):
                 if left <= 0:
                     return best
+                # After a gain, _swaps starts again with the new chain and repeats swaps that did not help.
                 if (ahead, of) in tried:
                     continue
                 tried.add((ahead, of))
@@ -219,6 +221,7 @@ def _swaps(chain: TimedChain) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[Pla
     late = np.bincount(items, trace.wait * (trace.cause == OF_LOADS), minlength=len(work))[work >= 0]
     for number in sorted(range(len(loads)), key=lambda number: -late[loads[number].need]):
         load = loads[number]
+        # Loads are sorted by their wait, so no later load is worth a try.
         if late[load.need] < WORTH * chain.cycles:
             return
         blocked = [before for before in range(number) if waits[before] > 0 and load.first <= loads[before].at]
@@ -365,6 +368,7 @@ def _times(work_list: WorkList, draft: Draft, trace: Trace, first: bool, micro_o
         waits[np.argmax(waits > 0)] = 0
     mine = np.flatnonzero(work >= 0)
     waited = np.cumsum(waits[mine])
+    # Without the waits for loads, each item starts earlier by the sum of the waits up to it.
     starts = starts[mine] - waited
     ends = ends[mine] - waited
     cycles = read[mine] // work_list.costs.beat

@@ -204,6 +204,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
     if layer.kind == "sum":
         kernels = sum_kernels(layer, rows, columns, block, limit)
     elif layer.kind == "add":  # the load may have the input of the whole group
+        # An addition by shifts sums both operands in the same accumulators; otherwise each operand is rescaled alone.
         box = columns.size
         dims = (
             Dim(2, 0 if layer.shifts else group.tiles, outs * box, sums=layer.shifts),
@@ -317,6 +318,7 @@ class Costs:
             # The list of a real step fills at most a quarter of the micro-op cache.
             room = self.config.sram(self.config.pipeline.uop_memory(alu=first.op is not None)).depth // 4
             if len(steps) > 1 and listed <= room and not any(step.op in RESCALING for step in steps):
+                # A kernel without real micro-ops that occupies the unit for the same number of cycles.
                 cycles = sum(map(self.step, steps)) // self.intervals.of(first.op, first.imm is not None)
                 nothing = np.zeros(listed, np.int64)
                 steps = (first._replace(kernel=RelativeKernel(nothing, nothing, nothing, SINGLE, SINGLE, cycles)),)

@@ -37,6 +37,7 @@ def backward(program: Elaborated, step: int, wanted: SliceBits) -> int:
     if not kernel.size:
         return 0
     spaces = [space for space, _, _ in kernel.accesses(program.config)]
+    # An instruction belongs to a slice if the slice wants any tile that the instruction wrote.
     given_out = wanted[OUT][kernel.written].copy() if OUT in spaces else np.zeros(0, np.uint64)
     bits = _bits(wanted[ACC][kernel.written]) | _bits(given_out)
     if not bits:

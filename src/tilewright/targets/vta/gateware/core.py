@@ -190,7 +190,7 @@ class Core(Part):
         return sums
 
     def _among(self, work: Any, kinds: Iterable[int]) -> Value:
-        """Return a signal that the operation of a micro-op is in `kinds` (keys of `latency`)."""
+        """Return a signal that is high if a micro-op's operation is in `kinds` (keys of `latency`)."""
         matches = [work.own == kind if kind else work.rescale != Rescale.NONE for kind in kinds]
         return reduce(or_, matches, Const(0))
 
@@ -208,6 +208,7 @@ class Core(Part):
             results[0] = self._rescaled(m, now, operand)
         for number, operation in enumerate(config.own_alu, 1):
             imm = now.imm.as_signed()
+            # Sign-extend the immediate field to the width of an accumulator.
             immediate = Cat(imm, imm[-1].replicate(config.acc.width - len(imm)))
             second = Mux(now.use_imm, immediate.replicate(config.batch * config.block), operand)
             results[number] = add_lanes(m, operation, self.acc.data, second, imm, now.writes & (now.own == number))

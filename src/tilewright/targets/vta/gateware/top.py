@@ -82,6 +82,7 @@ class Vta(Part):
         self._tokens(m, units)
         for unit, names in ((load, load.memories), (gemm, gemm.loads), (alu, alu.loads), (store, ("out",))):
             for name in names:
+                # Parameters have no base register of their own: they lie in the region of acc.
                 register = "acc" if name == "par" else name
                 m.d.comb += getattr(unit, f"{name}_base").eq(getattr(self, f"{register}_base"))
         self._memories(m, load, gemm, alu, store)
@@ -116,6 +117,7 @@ class Vta(Part):
     def _memories(self, m: Module, load: LoadUnit, gemm: ComputeUnit, alu: ComputeUnit, store: StoreUnit) -> None:
         """Add the on-chip memories. Loading units write DRAM beats; cores and the store unit access tiles."""
         config = self.config
+        # GEMM reads inp and wgt, the ALU reads the parameters.
         readers = dict.fromkeys(("inp", "wgt"), gemm) | {"par": alu}
         for name, sram in load.memories.items():
             memory = add(m, name, BankedMemory(tiles(sram, config)))

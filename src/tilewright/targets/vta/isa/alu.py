@@ -37,10 +37,11 @@ class Semantics:
     name: str
     #: STORE reads a separate out memory, which GEMM and ALU write; otherwise STORE truncates the accumulator.
     out_memory: bool
-    #: A reset GEMM writes the sum that it would have accumulated to the out memory; otherwise the out memory keeps its
+    #: A reset GEMM writes to the out memory the sum that it would have accumulated; otherwise the out memory keeps its
     #: value.
     reset_writes_out: bool
-    #: LOAD of weights and micro-ops honours padding, and LOAD of micro-ops y_size; otherwise LOAD ignores these fields.
+    #: LOADs of weights and micro-ops honour padding, and LOADs of micro-ops honour y_size; otherwise these fields are
+    #: ignored.
     full_loads: bool
     #: A LOAD with x_size 0 still writes its padding.
     empty_loads_pad: bool

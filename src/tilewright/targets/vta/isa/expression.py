@@ -173,6 +173,7 @@ def _add(node: ast.expr, steps: list[tuple[Do, int]], where: str) -> None:
             steps.append((Do.SUB, 0))
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             add(operand)
+        # ~a is a ^ -1, and -a is 0 - a, so unary operators need no steps.
         case ast.UnaryOp(op=ast.Invert(), operand=operand):
             add(operand, ast.Constant(-1))
             steps.append((Do.XOR, 0))

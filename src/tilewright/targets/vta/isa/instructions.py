@@ -223,6 +223,7 @@ def serial(recorded: InstructionBuffer) -> InstructionBuffer:
     ordered = InstructionBuffer(recorded.config)
     finish = [int(Opcode.FINISH), *[0] * (COMMON_SIZE - 1)]
     for row in (*recorded.rows, finish):
+        # A transfer without tiles and padding is a NOP.
         if row[0] in TRANSFERS and not row[X_SIZE] and not any(row[X_SIZE + 2 :]):
             continue  # a NOP
         memory = row[COMMON_SIZE] if row[0] in TRANSFERS else 0
@@ -315,6 +316,7 @@ class UopCache:
             base = self._write if self._write + count <= self._depth else 0
             for cached, at in list(self._base.items()):
                 size = self._offsets[cached + 1] - self._offsets[cached]
+                # The LOAD overwrites each list that overlaps the new range.
                 if at < base + count and base < at + size:
                     del self._base[cached]
             self._load(base, start, count)

@@ -23,7 +23,7 @@ from tilewright.program.program import Launch
 TABLES = ("correction", "row_class", "column_class")
 #: The array with the earlier result tiles whose top byte planes are part of the sums (see plan.carried).
 CARRIED = "carried"
-#: The arrays of the channels that the machine reads and computes, for layers that leave out channels.
+#: The arrays that list which channels the machine reads and computes, for layers that leave out channels.
 READ = "read"
 COMPUTED = "computed"
 #: The prefix of `plan` for a node that is computed by the layer of another node.

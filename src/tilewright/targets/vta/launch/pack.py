@@ -168,6 +168,7 @@ def _finished(result: Result, sums: Array, residual: Array | None, rounding: str
         return op.finish(site, sums, rounding_mode(rounding), residual)
     if not isinstance(op, AveragePool2D):
         raise ProgramError(f"op '{site.node.name}'", f"the host cannot finish a {op.kind}", "compile the network again")
+    # The machine summed int8 codes, so uint8 codes lack 128 for each value in the window.
     return op.finish(site, sums + held_offset(site.input(0)) * op.counts(site))[0]
 
 

@@ -136,6 +136,7 @@ class Server(serve.Server):
 
         An allocation that was never written has the kind `output`, so that a load from it is a finding.
         """
+        # The runtime's micro-op area only counts up to its last micro-op.
         filled = [region._replace(size=uops) if region.number == -1 else region for region in regions]
         filled = [region for region in filled if region.size]
         loads, stores = self._moved(code, filled)

@@ -59,7 +59,7 @@ def sources(program: Program) -> dict[str, bytes]:
     if not launches:
         raise UnsupportedError("driver", "no layer of the program runs on the machine")
     if at > MAX_ADDRESS:
-        raise UnsupportedError("driver", f"the launches need {at:,} bytes of DRAM, more than 32 bits address")
+        raise UnsupportedError("driver", f"the launches need {at:,} bytes of DRAM, more than 32-bit addresses reach")
     values = {
         "count": len(launches),
         "segment_count": len(segments),

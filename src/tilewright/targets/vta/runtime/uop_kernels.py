@@ -149,6 +149,7 @@ class UopRecorder:
             reason = f"its kernel has {len(self._uops)} micro-ops; the cache has {cache.depth}"
             raise ProgramError(call, reason, "use loops or several kernels")
         uops = np.array(self._uops, np.int64).T
+        # REQ reads its factors once before each outer iteration, so micro-ops and the inner loop must not change them.
         if self._op.opcode == AluOp.REQ and (np.ptp(uops[2]) or any(loop.wgt for loop in self._loops[1:])):
             remedy = "use one wgt, and let only the first loop change it"
             raise ProgramError(call, "its kernel has several sets of factors in one outer iteration", remedy)

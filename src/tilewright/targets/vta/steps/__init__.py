@@ -1,1 +1,1 @@
-"""Instructions as steps: the tiles that each one touches, moves and multiplies, without their data."""
+"""Instructions as steps: the tiles that each instruction touches, moves and multiplies, without data."""

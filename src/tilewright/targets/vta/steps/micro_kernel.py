@@ -151,7 +151,7 @@ class Kernel:
 
     @cached_property
     def last_writes(self) -> tuple[Kernel, Array]:
-        """A kernel with only the last micro-op on each acc tile, and the acc tiles with several micro-ops."""
+        """The kernel reduced to the last micro-op on each acc tile, and the acc tiles that have several micro-ops."""
         last, again = self.pattern.last
         return replace(self, pattern=last), again + self.origin[0]
 
@@ -342,6 +342,7 @@ class Kernels:
         fields = self.fields[index]
         listed = self.lists[index]
         is_alu, bgn, end, outer, inner, *_, code, use_imm, imm = fields.tolist()
+        # Count tiles from the lowest index, so that equal instructions at other places share a pattern.
         lowest = np.minimum.reduce(listed) if len(listed) else np.zeros(3, np.int64)
         moved = listed - lowest
         same = moved.tobytes(), fields[LOOPS].tobytes()

@@ -123,6 +123,7 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
     if not rules.empty_loads_pad:
         memory = np.where(mem.x_size == 0, NOTHING, memory)
     active = memory != NOTHING
+    # In upstream's HLS design, only LOADs of inp and acc pad, and a LOAD of micro-ops has one row.
     pads = load & active & (rules.full_loads | among(memory, (Memory.INP, Memory.ACC)))
     one_row = among(memory, UOP_MEMORIES) & (not rules.full_loads)
     no_rows = 1 << ROW_BITS if rules.counters_wrap else 0  # the rows of a STORE with y_size 0

@@ -77,7 +77,7 @@ class Pattern:
 
     @cached_property
     def last(self) -> tuple[Pattern, Array]:
-        """A pattern with only the last micro-op on each dst tile, and the dst tiles with several micro-ops."""
+        """The pattern reduced to the last micro-op on each dst tile, and the dst tiles that have several micro-ops."""
         _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
         last = self.dst.size - 1 - from_end
         return self.chosen(last), self.dst[last][count > 1]

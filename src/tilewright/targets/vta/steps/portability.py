@@ -95,6 +95,7 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
                 continue
             fresh[item.written] = not item.reset  # a reset leaves 0 in acc, and in hls another value in the out memory
         elif moves[step].memory in (Memory.ACC, Memory.ACC_8BIT):
+            # With three stages, a LOAD of acc makes the tiles of out stale.
             fresh[moves[step].base : moves[step].end] &= not one_unit
         elif moves[step].memory == Memory.OUT and not fresh[moves[step].base : moves[step].end].all():
             stale.append(step)

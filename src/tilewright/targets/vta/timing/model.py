@@ -275,6 +275,7 @@ def _waits(kernel: Kernel, interval: int, latency: int) -> int:
         return 0
     first = np.arange(count) * interval
     if kernel.factors is not None:
+        # Before each outer iteration, one tile of factors is read per cycle.
         first += FACTOR_TILES * (1 + np.arange(count) // (count // kernel.outer))
     last = first + interval - 1
     dst = kernel.dst

@@ -218,6 +218,7 @@ class StepBatch:
         kind = np.where(moved.memory[numbers] == Memory.OUT, loop.STORE, loop.LOAD)
         kind = np.where(kernel >= 0, np.append(kinds, 0)[kernel], kind)
         if program.config.rules.reset_writes_out:
+            # Only these resets must compute the sum for the out memory.
             kind[np.isin(numbers, list(self.stored))] = loop.RESET_OUT
         column = {name: moved[name][numbers] for name in Move._fields}
         widths = [program.config.sram(item).width for item in Memory]
@@ -292,6 +293,7 @@ def _short(program: Elaborated, samples: int) -> Array:
     mac_ns = LANES_NS if in_lanes else MAC_NS
     ns = np.where(kernels.is_gemm, mac_ns * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
     ran = np.append(kernels.micro_ops * samples * ns, 0)[program.kernel]
+    # A Python function cannot run in compiled code, an expression can.
     expressed = np.array([*(operation.expression is not None for operation in config.own_alu), False])[
         kernels.own_index
     ]

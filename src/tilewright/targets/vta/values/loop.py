@@ -138,6 +138,7 @@ def fill(chips: Chips, shape: Shape, to: int, first: int, count: int, at: int, b
                 inp[i] = value(memory, at, i, bits) + shape.bias
     else:
         keep(chips, shape, first, count)
+        # A LOAD changes acc only, so tiles of out that equal acc had to be copied.
         acc = chips.acc[first * size : (first + count) * size]
         for i in range(acc.shape[0]):
             acc[i] = value(memory, at, i, bits)
@@ -303,6 +304,7 @@ def change(
     kernels: KernelTable, tiles: Uops, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int
 ) -> None:
     """Execute an ALU instruction or a reset GEMM. An inner loop over adjacent tiles is a single step."""
+    # A reset with a sum needs the tiles one by one, because each tile has its own product.
     at_once = kernels.adjacent[kernel] and kind != RESET_OUT
     count = kernels.iter_in[kernel] if at_once else 1
     size = shape.batch * shape.block
@@ -449,6 +451,7 @@ def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, sec
     imm = np.int32(kernels.imm[kernel])
     table = kernels.table[kernel]
     amounts = shifts.shape[1] // 2
+    # Column `amounts + low bits` is for negative operands (see Machine._shifts).
     always = shifts[table, (imm & (amounts - 1)) + (amounts if imm < 0 else 0)]
     if kernels.use_imm[kernel]:
         if kernels.first_is_src[kernel]:

@@ -164,7 +164,8 @@ class Machine:
             left = self.inp.take(src.reshape(-1), axis=1).reshape(samples, places, terms, batch, block)
             if batch > 1:  # each row of a tile is a row of the product
                 left = left.swapaxes(2, 3)
-            # Rows: samples (a separate axis if weights differ between samples), places, batch. Columns: terms, block.
+            # The rows are samples, places and batch (samples are a separate axis if their weights differ). The columns
+            # are terms and block.
             copies = self.wgt.shape[0]
             left = left.reshape(copies, -1, terms * block)
             if left.shape[1] <= FEW_ROWS:
