@@ -1,8 +1,8 @@
-"""Replay golden vectors: programs, the resulting memory of libgemmini and of generated RTL, and the times of the RTL.
+"""Replay golden vectors: programs, with the memory after runs on libgemmini and on RTL, and the times of RTL runs.
 
-A vector passes under three conditions. Its bytes are equal under the semantics of each implementation that ran it. Its
-loops expand to the RTL's commands. Each total differs from the RTL's total by at most 1 % or 3 cycles. The file
-`index.json` in the folder of the vectors has the totals; without this file, totals are not compared.
+A vector passes under three conditions. For each implementation that ran the program, the bytes in memory are equal. The
+loops expand to the same primitive commands as in the RTL. The total of cycles differs from the RTL's total by at most 1
+% or 3 cycles. The RTL's totals are in the file `index.json` beside the vectors; without it, totals are not compared.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tilewright.targets.gemmini.values.machine import Machine
 REMEDY = "give the .npz files of golden vectors (gemmini_vectors)"
 #: The address of the first byte of `dram`.
 BASE = 0x8000_0000
-#: The preset of each RTL build that was run.
+#: The preset for each RTL build.
 BUILDS = {"both": "default", "wsonly": "wsonly"}
-#: A total passes if it differs by at most this fraction of the total, or by this number of cycles.
+#: A total passes if it differs by at most this fraction, or by at most this number of cycles.
 PART = 0.01
 CYCLES = 3
 _RUN = re.compile(r"accept_(\w+)_(\d+)")
@@ -43,7 +43,7 @@ Counts = dict[str, tuple[int, int]]
 
 
 def conform(path: Path) -> ConformCase:
-    """Return whether our results equal a golden vector. Raises InputError if the file is not a golden vector."""
+    """Compare the simulator with a golden vector. Raises InputError if the file is not a golden vector."""
     counts: Counts = {}
     vector = Entries(path, "array", REMEDY, arrays(path, remedy=REMEDY))
     try:
@@ -55,21 +55,21 @@ def conform(path: Path) -> ConformCase:
 
 
 def _about(path: Path) -> Mapping[str, Any]:
-    """Return the entries of `index.json` about the RTL runs of a vector, by build and latency."""
+    """Return what `index.json` has about the RTL runs of a vector, by build and latency."""
     index = path.parent / "index.json"
     return _index(index, index.stat().st_mtime_ns).get(path.stem, {}) if index.is_file() else {}
 
 
 @lru_cache(maxsize=1)
 def _index(path: Path, _changed: int) -> Mapping[str, Mapping[str, Any]]:
-    """Return the RTL runs of each vector in an index. `_changed` is the modification time of the file."""
+    """Return the RTL runs of each vector. `_changed` is the file's modification time, for the cache."""
     entries = parsed(path.read_bytes())
     return {entry["name"]: entry.get("rtl", {}) for entry in entries}
 
 
 def _replay(preset: str, vector: Vector, about: Mapping[str, Any], counts: Counts) -> str:
     """Return the first difference from the golden results, or "" if all results are equal."""
-    # Programs with norm commands were run only on libgemmini: the RTL builds have no normaliser.
+    # The RTL builds have no normaliser, so programs with norm commands were run only on libgemmini.
     config = Config.read(preset, {})
     work = Passes(vector["cmds"], config).work
     if len(work.config_norm[0]) or work.stores.local.norm.any():
@@ -100,7 +100,7 @@ def _memory(passes: Passes, vector: Vector, sequence: Array) -> Array:
 
 
 def _difference(results: Array | list[Array], vector: Vector, golden: Array) -> str:
-    """Compare memory with golden bytes. If `results` has several memories, each byte must match at least one memory."""
+    """Compare memory with golden bytes. Each byte must be equal in at least one memory of `results`."""
     expected = vector["dram"].copy()
     at = 0
     for low, end in vector["out_ranges"].tolist():
@@ -112,14 +112,14 @@ def _difference(results: Array | list[Array], vector: Vector, golden: Array) -> 
 
 
 def _rtl(passes: Passes, vector: Vector, build: str, latency: str) -> str:
-    """Compare memory with an RTL run. A race has two allowed outcomes. A lost accumulation has no golden bytes."""
+    """Compare memory with an RTL run. A race has two allowed outcomes. A lost accumulation is not compared."""
     if any(finding.kind == WRITE_DISTANCE for finding in passes.hazards.findings):
         return ""
     steps = np.arange(len(passes.prims))
     memories = [_memory(passes, vector, steps)]
-    # For each race, also run the later command before the earlier one.
+    # For each race, also execute the commands in the other order.
     for kind, early, late, _ in passes.hazards.conflicts:
-        begin = early + 1 if kind == order.RESULT else early  # the compute after a preload writes the preload's result
+        begin = early + 1 if kind == order.RESULT else early  # a preload's result is written by the compute after it
         earlier = np.insert(np.delete(steps, late), begin, late)
         memories.append(_memory(passes, vector, earlier))
     return _difference(memories, vector, vector.get(f"out_bytes_{build}_{latency}", vector["out_bytes"]))

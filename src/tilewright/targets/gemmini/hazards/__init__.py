@@ -1,9 +1,9 @@
 """The hazards of a program: commands that the machine cannot execute, and races that its reservation station allows.
 
-`legal.py` finds single commands that break a rule. `touch.py` computes the rows that each command uses, and the ranges
-of rows that the station compares. `order.py` derives the order that the station enforces, and finds pairs of commands
-that use the same row without an enforced order. Races inside the array do not show in the rows: this file finds such
-races by rules that runs of the RTL confirmed. `Hazards` combines all findings.
+`legal.py` finds commands that break a rule. `touch.py` computes the rows that each command uses, and the ranges of rows
+that the station compares. `order.py` derives the order that the station enforces, and finds pairs of commands that use
+the same row without an enforced order. This file finds races inside the array, which do not depend on shared rows, by
+rules that RTL runs confirmed. `Hazards` combines all findings.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from tilewright.targets.gemmini.isa.text import line
 from tilewright.targets.gemmini.isa.work import COMPUTE, EX, NONE, QUEUES, Work
 from tilewright.targets.gemmini.loops import Expansion
 
-#: The largest number of conflicts that each pass reports.
+#: Each search reports at most this number of conflicts.
 LIMIT = 200
-#: The time that the uncompiled loops take for one row, in microseconds.
+#: The uncompiled loops take this time for one row, in microseconds.
 ROW_US = 3
-#: The smallest safe distance of two writes to an accumulator row, in cycles. With less, the first write is lost [R].
+#: Two writes to an accumulator row must be this number of cycles apart. Otherwise, the first write is lost [R].
 DISTANCE = 3
-#: The smallest number of rows that a compute must stream if a config_ex follows immediately [R].
+#: A compute before a config_ex must stream at least this number of rows [R].
 CONFIG_ROWS = 5
-#: If a result is read immediately, the compute before its producer must stream at least SAFE_ROWS rows [R].
+#: If a compute reads the previous compute's result, the compute before both must stream at least this number of rows
+#: [R].
 SAFE_ROWS = 6
 
 
 @dataclass(frozen=True, eq=False)
 class Hazards:
-    """The hazards of a program. `sequence` has the order of execution, as indices into the expansion's commands.
+    """The hazards of a program. `sequence` is the execution order, as indices into the expansion's primitive commands.
 
-    The text of a finding names a command by its index in the program; a primitive command of a hardware loop has the
-    index of the loop. With `place`, int64 [m], the text instead names primitive command i by `place[i]`. The `steps` of
-    a finding are indices in `sequence`, or the numbers from `place`.
+    Findings name a command by its index in the program, and a primitive command of a hardware loop by the index of the
+    loop. With `place`, int64 [m], findings instead name primitive command i by the number `place[i]`. The `steps` of a
+    finding are indices in `sequence`, or with `place` the numbers in `place`.
     """
 
     expansion: Expansion
@@ -52,7 +53,7 @@ class Hazards:
     place: Array | None = None
 
     def placed(self, place: Array) -> Hazards:
-        """Return these hazards with the numbers `place` for the primitive commands. The analysis is not repeated."""
+        """Return the same hazards with other numbers for the primitive commands, without a new analysis."""
         renumbered = copy(self)
         renumbered.__dict__["place"] = place
         for name in ("findings", "fatal"):
@@ -61,19 +62,19 @@ class Hazards:
 
     @cached_property
     def defects(self) -> tuple[legal.Defect, ...]:
-        """The primitive commands in `sequence` that break a rule."""
+        """The primitive commands that break a rule."""
         return tuple(legal.defects(self.work, self.touches, self.config))
 
     @cached_property
     def fatal(self) -> tuple[Finding, ...]:
-        """The findings about commands that stop the machine, or that access rows outside of its memories."""
+        """The findings about commands that stop the machine or access rows outside of its memories."""
         return tuple(self._defect(defect) for defect in self.defects if defect.kind in (DEADLOCK, OUT_OF_RANGE))
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         findings = [self._defect(defect) for defect in self.defects]
         source = self.source
-        for loops in self.expansion.findings:  # the step of such a finding becomes the loop's first primitive command
+        for loops in self.expansion.findings:  # a finding about loops gets the loops' first primitive commands as steps
             first = (int(np.argmax(source == command)) for command in loops.steps)
             findings.append(replace(loops, steps=self._steps(*first)))
         findings += (self._conflict(*row) for row in self.conflicts)
@@ -89,7 +90,7 @@ class Hazards:
 
     @cached_property
     def source(self) -> Array:
-        """The index of the program's command that issues each primitive command, int64 [m]."""
+        """For each primitive command, the index of the program's command that issues it, int64 [m]."""
         return self.expansion.source[self.sequence]
 
     @cached_property
@@ -125,8 +126,9 @@ class Hazards:
 
     @cached_property
     def conflicts(self) -> list[list[int]]:
-        """The conflicts: the kind (order.py), both primitive commands, and a row or an interval of DRAM."""
-        # If any command accesses rows outside of the memories, there are no conflicts: that command has no valid rows.
+        """The conflicts: [kind (order.py), earlier command, later command, row or DRAM interval]."""
+        # A command that accesses rows outside of the memories has no valid row numbers, so conflicts cannot be
+        # searched.
         if any(defect.kind == OUT_OF_RANGE for defect in self.defects):
             return []
         rows = touch.by_step(self.touches, len(self.work.code))
@@ -162,7 +164,7 @@ class Hazards:
         return place if place < self.config.all_spad_rows else place - self.config.all_spad_rows
 
     def _pair(self, kind: str, steps: Sequence[int], text: str, place: int = NONE) -> Finding:
-        """Return a finding about two primitive commands, {0} and {1} in the text, and optionally a row (else NONE)."""
+        """Return a finding about two primitive commands, {0} and {1} in the text. `place` is a row number or NONE."""
         message = text.format(*map(self._name, steps))
         where = () if place == NONE else (self._memory(place), self._row(place), self._row(place) + 1)
         return Finding(kind, message, self._steps(*steps), *where)
@@ -183,7 +185,7 @@ class Hazards:
 
     @cached_property
     def _pairs(self) -> Array:
-        """Whether each compute directly follows the previous compute, with no config_ex or fence between, bool [k]."""
+        """Whether no config_ex and no fence separates a compute from the previous compute, bool [k]."""
         computes = self.work.computes
         segment = self.segment[self.work.computes.step]
         same = (segment[1:] == segment[:-1]) & (computes.config[1:] == computes.config[:-1])
@@ -191,14 +193,14 @@ class Hazards:
 
     def _results(self) -> Iterator[Finding]:
         """Yield computes that read the previous compute's result from the scratchpad too early."""
-        # Runs of the RTL showed the rule: with equal start rows, the read fails if the producer kept its weights, and
-        # if the compute before the producer streamed less than SAFE_ROWS rows [R].
+        # RTL runs showed the rule: if the operand begins at the result's first row, the read fails if the producer kept
+        # its weights and the compute before the producer streamed fewer than SAFE_ROWS rows [R].
         computes = self.work.computes
         c = self.work.computes.c
         rows = self.work.computes.streamed
         weights = computes.settings["dataflow"] == 1
         kept = (c.garbage == 0) & (c.acc == 0) & weights & (computes.w.garbage == 1)
-        hasty = kept[1:] & (rows[:-1] < SAFE_ROWS)  # compute i + 2 reads the result of compute i + 1
+        hasty = kept[1:] & (rows[:-1] < SAFE_ROWS)  # index i: compute i + 2 may read the result of compute i + 1
         for late in (np.flatnonzero(hasty[:-1] & self._pairs[2:]) + 2).tolist():
             for place, steps in (
                 (computes.a, computes.step),
@@ -214,9 +216,9 @@ class Hazards:
                     yield self._pair(RACE, pair, text, int(place.row[late]))
 
     def _distances(self) -> Iterator[Finding]:
-        """Yield accumulations into rows that the previous compute wrote less than DISTANCE cycles earlier."""
-        # Each compute streams one row per cycle. If the first compute streams n rows, row b of the second compute is
-        # written n + b - a cycles after row a of the first compute.
+        """Yield accumulations into rows that the previous compute wrote fewer than DISTANCE cycles earlier."""
+        # A compute streams one row per cycle. If the first compute streams n rows, then row b of the second compute is
+        # written n + b - a cycles after row a of the first.
         computes = self.work.computes
         c = self.work.computes.c
         stride = computes.settings["c_stride"]
@@ -237,11 +239,11 @@ class Hazards:
                 yield self._pair(WRITE_DISTANCE, pair, text, self.config.all_spad_rows + int(rows[at]))
 
     def _misrouted(self) -> Iterator[Finding]:
-        """Yield products whose result the array may confuse with an earlier product's result of the same identity."""
-        # An output-stationary result leaves the array with the third product after its own product; a weight-stationary
-        # result leaves with the second product (MeshWithDelays.scala: matmul_id_of_output). When the dataflow changes,
-        # the array is flushed only if a result is still inside. If the last output-stationary product has no result,
-        # its tag therefore stays in the array, and may match the next product [R].
+        """Yield products whose result may be assigned to the tag of an earlier product."""
+        # The rows of product n + 3 push out the output-stationary result of product n, and the rows of product n + 2
+        # push out a weight-stationary result (MeshWithDelays.scala: matmul_id_of_output). A change of the dataflow
+        # flushes the array only if a result is inside. So if the last output-stationary product has no result, its tag
+        # remains and may match the next product [R].
         computes = self.work.computes
         preload = self.work.computes.preload
         weights = computes.settings["dataflow"] == 1
@@ -255,7 +257,7 @@ class Hazards:
             yield self._pair(RACE, preload[early : early + 2].tolist(), text)
 
     def _cut(self) -> Iterator[Finding]:
-        """Yield computes with few rows whose result the flush before the next config_ex may corrupt [R]."""
+        """Yield computes with few rows before a config_ex: its flush may corrupt their result [R]."""
         computes = self.work.computes
         code = self.work.code
         rows = np.full(len(code), CONFIG_ROWS)
@@ -270,8 +272,8 @@ class Hazards:
 
 
 def _intervals(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:
-    """Return byte ranges as ranges of interval numbers, and the number of intervals."""
-    # The edges of all ranges cut DRAM into intervals. n ranges give at most 2 * n intervals, for any number of bytes.
+    """Convert byte ranges to ranges of interval numbers. Return these ranges and the number of intervals."""
+    # The edges of all ranges cut DRAM into at most 2 * n intervals for n ranges, however many bytes the ranges have.
     edges = np.unique(np.concatenate([bytes_.first, bytes_.first + bytes_.size]))
     low, high = np.searchsorted(edges, bytes_.first), np.searchsorted(edges, bytes_.first + bytes_.size)
     return touch.by_step(bytes_._replace(first=low, size=high - low), steps), max(len(edges) - 1, 1)

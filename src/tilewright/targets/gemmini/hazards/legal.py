@@ -1,6 +1,7 @@
-"""Commands that the machine cannot execute as written. Each rule is a mask over the moves or over the computes.
+"""Commands that the machine cannot execute as written. A rule is a mask of the moves or computes that break it.
 
-[R]: the generated RTL stopped, or an assertion failed, in a run. [S]: an assertion in the Chisel source.
+[R] marks rules that an RTL run showed: the RTL stopped, or an assertion failed. [S] marks assertions in the Chisel
+source.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tilewright.targets.gemmini.isa.work import KEEP, NONE, Computes, Local, Mov
 
 
 class Defect(NamedTuple):
-    """A primitive command that breaks a rule: the kind of finding, the index of the command, and the reason."""
+    """A primitive command that breaks a rule: the kind of finding, the command's index, and the reason."""
 
     kind: str
     step: int
@@ -26,7 +27,6 @@ class Defect(NamedTuple):
 
 
 def defects(work: Work, touches: Touches, config: Config) -> Iterator[Defect]:
-    """Yield the commands of a program that break a rule."""
     yield from _outside(touches, config)
     for step, mask, kind, reason in (
         *_loads(work.loads, config),
@@ -43,7 +43,7 @@ def defects(work: Work, touches: Touches, config: Config) -> Iterator[Defect]:
         yield from (Defect(STREAM, index, reason) for index in work.config_norm[0].tolist())
 
 
-#: The steps to which a rule applies, a mask of the steps that break the rule, the kind of finding, and the reason.
+#: A rule: the steps that it checks, a mask of the steps that break it, the kind of finding, and the reason.
 Rule = tuple[Array, Array, str, str]
 
 
@@ -90,11 +90,11 @@ def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
 
 
 def _split(moves: Moves, among: Array, config: Config) -> Array:
-    """Return the moves of mask `among` that have an int32 element in two requests of the DMA, bool [k]."""
+    """Return the moves among `among` with an int32 element that two DMA requests divide, bool [k]."""
     place = moves.local
     if not among.any():
         return among
-    # A request ends at a multiple of dma_bytes, so it cuts elements only if the row is not aligned to elements.
+    # Requests end at multiples of dma_bytes, so they divide elements only in rows that are not aligned to 4 bytes.
     row = np.arange(config.dim)
     at = moves.dram[:, None] + row * moves.settings["stride"][:, None]
     crosses = at % config.dma_bytes + (4 * place.cols)[:, None] > config.dma_bytes
@@ -142,7 +142,7 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     configured = work.config != NONE
     yield step, work.preload == NONE, DEADLOCK, "waits for a preload that never comes"
     yield step, ~configured, UNINITIALISED, "no config_ex comes before it"
-    # `before`: the dataflow of the previous compute, whose weights or sums the array keeps, or NONE.
+    # The dataflow of the previous compute (or NONE), whose weights or sums are still in the array.
     before = _previous(weights)
     kept = (work.fresh == 0) & configured
     left = ~weights & (before == 0) & (_previous(work.c.garbage == 0) == 1)

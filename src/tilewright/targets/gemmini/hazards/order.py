@@ -1,13 +1,13 @@
-"""The order that the reservation station enforces, and the remaining conflicts, as compiled loops over commands.
+"""The order that the reservation station enforces, and the conflicts without such an order, as compiled loops.
 
 A command waits for an earlier command in three cases: the commands are in different queues and their tracked ranges
 overlap, both are stores, or a config_ex follows a preload or a compute. The waiting command starts when the earlier
-command is *done*. Commands of one queue start in order, but a command may start before its predecessor is done.
-Therefore `a` is done before `b` starts if a command c waits for `a`, and these rules start c no later than `b`.
+command is *done*. Commands of one queue start in order, but may start before their predecessor is done. So command a is
+done before command b starts if some command waits for a and cannot start after b.
 
-A preload with a result is done when the result is written (ExecuteController.scala: mesh_completed_rob_id_fire). This
-happens after the preload's compute is done, so a command that waits for the preload also waits for the compute. A
-preload without a result is done before its compute.
+A preload with a result is done when the result is written (ExecuteController.scala: mesh_completed_rob_id_fire), which
+is after its compute is done. So a command that waits for such a preload also waits for the compute. A preload without a
+result is done before its compute.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from tilewright.targets.gemmini.hazards.touch import READ, WRITE, Rows
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
 
 QUEUES = 3
-#: Kinds of conflicts: two queues use the same row; zeros are loaded after data; the execute queue reads its own result;
-#: DRAM is read after a write; DRAM is written after a read; int8 rows and int32 rows are loaded.
+#: Kinds of conflicts. CROSS: two queues use a row. ZEROS: a load of zeros follows a load of data. RESULT: the execute
+#: queue reads its own result. DRAM_READ, DRAM_WRITE: a read follows a write, or a write follows a read. WIDTHS: a load
+#: of int32 and a load of int8 use a row.
 CROSS, ZEROS, RESULT, DRAM_READ, DRAM_WRITE, WIDTHS = range(6)
-#: Marks of commands: a load of zeros; a config_ex; loads of int8 rows, of int32 rows, and of one repeated int32 row
-#: (stride 0) into the accumulator; a preload with a result, directly before its compute. A repeated row yields to int8
-#: rows.
+#: Marks of commands. ZERO: a load of zeros. DRAIN: a config_ex. NARROW, WIDE: a load of int8 or int32 rows to the
+#: accumulator. REPEATED: a load of one int32 row to several rows (stride 0), which yields to int8 rows. WRITES: a
+#: preload with a result, directly before its compute.
 ZERO, DRAIN, NARROW, WIDE, REPEATED, WRITES = range(1, 7)
 NEVER = 1 << 60
-#: The state of a row. For each queue: the last command that read the row, and the last command that wrote the row. For
-#: the last write of an execute command: the first row of its operand. For the last load of data: the command, its
-#: columns and its mode.
+#: The state of a row begins with the last reader of each queue and the last writer of each queue. BEGUN is the first
+#: row of the operand that an execute command wrote last. DATA, LOW, HIGH and MODE are the last load of data, its
+#: columns, and its mode.
 BEGUN, DATA, LOW, HIGH, MODE, ROW_STATE = range(2 * QUEUES, 2 * QUEUES + 6)
 
 
 class Order(NamedTuple):
     """The commands of a program, int64 [n] each, and the order between them.
 
-    `segment` counts the fences before each command. `waits` [n, QUEUES]: the first command of each queue that waits for
-    command i. `reach` [n + 1, QUEUES]: the first command of each queue that cannot start before command i starts; the
-    last row of `reach` is scratch memory. Both arrays contain NEVER (no command) until `successors` fills them.
+    `segment` counts the fences before each command. Row i of `waits`, [n, QUEUES], has the first command of each queue
+    that waits for command i. Row i of `reach`, [n + 1, QUEUES], has the first command of each queue that cannot start
+    before command i starts; its last row is scratch memory. Before `successors`, both arrays are filled with NEVER.
     """
 
     queue: Array
@@ -51,11 +52,10 @@ class Order(NamedTuple):
 
 @compiled
 def successors(order: Order, tracked: Rows, after: Array) -> None:
-    """Find the commands that wait for each command, from the last command to the first.
+    """Find the first command of each queue that waits for each command, from the last command to the first.
 
-    `after` int64 [2, QUEUES, rows], filled with NEVER: for each queue and row, the next command that reads, and the
-    next command that writes. The first waiting command of each queue is enough, because later commands of the queue
-    start after it.
+    Later commands of the same queue need not be found, because they start after it. `after`, int64 [2, QUEUES, rows]
+    filled with NEVER, is scratch memory for the next reader and the next writer of each row, by queue.
     """
     follows = order.reach[order.queue.shape[0]]  # the next command of each queue in program order
     drain = NEVER
@@ -66,10 +66,10 @@ def successors(order: Order, tracked: Rows, after: Array) -> None:
         for at in range(tracked.start[step], tracked.start[step + 1]):
             for k in range(tracked.size[at]):
                 after[1 if tracked.mode[at] & WRITE else 0, queue, tracked.first[at] + k] = step
-        # A store waits for all stores before it (ReservationStation.scala: deps_st).
+        # A store waits for all earlier stores (ReservationStation.scala: deps_st).
         if queue == ST:
             waits[ST] = follows[ST]
-        # Execute commands wait for each other only at a config_ex, which empties the array.
+        # Among execute commands, only a config_ex waits for earlier ones, because it empties the array.
         if queue == EX:
             waits[EX] = drain
             if order.mark[step] == DRAIN:
@@ -81,14 +81,14 @@ def successors(order: Order, tracked: Rows, after: Array) -> None:
 
 
 def hand_to_compute(waits: Array, of_compute: Array, compute: int) -> None:
-    """Make the commands that wait for a preload with a result also wait for the preload's compute."""
+    """Let the commands that wait for a preload with a result also wait for its compute."""
     for queue in range(QUEUES):
         if waits[queue] > compute:
             of_compute[queue] = min(of_compute[queue], waits[queue])
 
 
 def find_waits(queue: int, waits: Array, tracked: Rows, after: Array, first: int, last: int) -> None:
-    """Find the first command of each other queue that waits because of the tracked ranges `first` to `last`."""
+    """Find the first command of each other queue that must wait for the tracked ranges `first` to `last`."""
     for at in range(first, last):
         for row in range(tracked.first[at], tracked.first[at] + tracked.size[at]):
             for waiter in range(QUEUES):
@@ -100,10 +100,9 @@ def find_waits(queue: int, waits: Array, tracked: Rows, after: Array, first: int
 
 
 def find_reach(order: Order, follows: Array) -> None:
-    """For each command, find the first commands that cannot start before it. `follows` is scratch memory."""
-    # From the last command to the first: `reach` of a command is the minimum of `reach` over its successors. The
-    # successors are the next command of its queue, and the commands that wait for it. All successors are later in the
-    # program, so their rows are complete.
+    """Fill `reach`, from the last command to the first. `follows` is scratch memory."""
+    # The row of a command is the minimum of its successors' rows, which are already complete. The successors are the
+    # next command of the queue, and the commands that wait for this command.
     follows[:] = NEVER
     for step in range(order.queue.shape[0] - 1, -1, -1):
         queue = order.queue[step]
@@ -116,7 +115,7 @@ def find_reach(order: Order, follows: Array) -> None:
 
 @part
 def start_after(order: Order, step: int, queue: int) -> int:
-    """Return the first command of a queue that cannot start before command `step` is done, or NEVER."""
+    """Return the first command of `queue` that starts only after command `step` is done, or NEVER."""
     first = NEVER
     for by in range(QUEUES):
         if order.waits[step, by] != NEVER:
@@ -126,14 +125,14 @@ def start_after(order: Order, step: int, queue: int) -> int:
 
 @part
 def ordered(order: Order, early: int, late: int, queue: int) -> bool:
-    """Return whether command `early` is done before command `late` of queue `queue` starts."""
+    """Return whether command `early` is always done before command `late` of queue `queue` starts."""
     return bool(start_after(order, early, queue) <= late)
 
 
 @part
 def note(pairs: Array, kind: int, early: int, late: int, place: int) -> None:
-    """Add a new conflict to `pairs`, int64 [limit + 1, 4]. The last row has the number of conflicts."""
-    # The rows of an operand are visited one after the other, so an equal conflict is one of the last few entries.
+    """Add a conflict to `pairs`, int64 [limit + 1, 4], whose last row has the number of conflicts."""
+    # An operand has a conflict in many successive rows, so a duplicate is among the last few entries.
     count = pairs[-1, 0]
     for at in range(max(count - 8, 0), count):
         if pairs[at, 0] == kind and pairs[at, 1] == early and pairs[at, 2] == late:
@@ -150,7 +149,7 @@ def note(pairs: Array, kind: int, early: int, late: int, place: int) -> None:
 def conflicts(order: Order, rows: Rows, last: Array, pairs: Array) -> None:
     """Find conflicts in the scratchpad and the accumulator.
 
-    `last` int64 [ROW_STATE, rows], filled with -1, is scratch memory for the state of each row.
+    `last`, int64 [ROW_STATE, rows] filled with -1, is scratch memory for the state of each row.
     """
     for step in range(order.queue.shape[0]):
         for at in range(rows.start[step], rows.start[step + 1]):
@@ -159,7 +158,7 @@ def conflicts(order: Order, rows: Rows, last: Array, pairs: Array) -> None:
                 meet_queues(order, rows, last, pairs, step, at, row)
                 if order.queue[step] == LD:
                     meet_load(order, rows, last, pairs, step, at, row)
-        # Update the state after all checks, because a command does not conflict with itself.
+        # Update the state after all checks, so that a command does not conflict with itself.
         for at in range(rows.start[step], rows.start[step + 1]):
             for k in range(rows.size[at]):
                 row = rows.first[at] + k * rows.stride[at]
@@ -171,10 +170,9 @@ def conflicts(order: Order, rows: Rows, last: Array, pairs: Array) -> None:
 
 @part
 def meet_queues(order: Order, rows: Rows, last: Array, pairs: Array, step: int, at: int, row: int) -> None:
-    """Record conflicts with the last command of each queue that used a row."""
-    # A queue is in order, but an execute command may read a row before the array has written it: the controller
-    # compares only the first rows of operands. A read in the same queue is safe only if the operand begins at the same
-    # row as the result.
+    """Record conflicts with the last commands of each queue that used a row."""
+    # Even within the execute queue, a command may read a row before the array has written the row. The controller
+    # prevents this only if the operand begins at the first row of the result.
     queue = order.queue[step]
     result = rows.mode[at] == READ and last[BEGUN, row] != rows.base[at]
     for user in range(QUEUES):
@@ -190,16 +188,17 @@ def meet_queues(order: Order, rows: Rows, last: Array, pairs: Array, step: int, 
 
 @part
 def meet_load(order: Order, rows: Rows, last: Array, pairs: Array, step: int, at: int, row: int) -> None:
-    """Record a conflict of a load with the previous load of data to the same row, if the load may overtake it."""
-    # Loads start in order, but use different units: zeros do not wait for the memory, and int32 rows bypass the pixel
-    # repeater (timing/moves.py).
+    """Record a conflict of a load with the previous load of data to a row, if the new load may overtake."""
+    # Loads start in order, but zeros do not wait for the memory, and int32 rows bypass the pixel repeater
+    # (timing/moves.py).
     early = last[DATA, row]
     if early < 0 or order.segment[early] != order.segment[step]:
         return
     zeros = order.mark[step] == ZERO and rows.mode[at] == WRITE
     overtakes = order.mark[early] == NARROW and order.mark[step] >= WIDE
     yields = order.mark[early] == REPEATED and order.mark[step] == NARROW
-    widths = (overtakes or yields) and not rows.mode[at] & last[MODE, row] & READ  # additions may happen in any order
+    # Two additions may happen in any order.
+    widths = (overtakes or yields) and not rows.mode[at] & last[MODE, row] & READ
     met = rows.low[at] < last[HIGH, row] and last[LOW, row] < rows.high[at]
     if (zeros or widths) and met and not ordered(order, early, step, LD):
         note(pairs, ZEROS if zeros else WIDTHS, early, step, row)
@@ -207,12 +206,11 @@ def meet_load(order: Order, rows: Rows, last: Array, pairs: Array, step: int, at
 
 @part
 def keep_write(order: Order, rows: Rows, last: Array, step: int, at: int, row: int) -> None:
-    """Update the state of a row that a command writes."""
     last[QUEUES + order.queue[step], row] = step
     if order.queue[step] == EX:
         last[BEGUN, row] = rows.base[at]
     if order.queue[step] == LD:
-        again = last[DATA, row] == step  # the copies of a pixel have different columns
+        again = last[DATA, row] == step  # several copies of a pixel in the row
         last[LOW, row] = min(rows.low[at], last[LOW, row]) if again else rows.low[at]
         last[HIGH, row] = max(rows.high[at], last[HIGH, row]) if again else rows.high[at]
         last[MODE, row] = rows.mode[at]
@@ -223,10 +221,10 @@ def keep_write(order: Order, rows: Rows, last: Array, step: int, at: int, row: i
 def dram_conflicts(order: Order, ranges: Rows, last: Array, pairs: Array) -> None:
     """Find conflicts in DRAM.
 
-    `ranges` are in intervals of DRAM; a command touches an interval completely or not at all. `last` int64 [2,
-    intervals], filled with -1, is scratch memory for the last command that read, and the last command that wrote, each
-    interval. A read after a write needs a fence, because a store is done before its bytes are in DRAM.
+    `ranges` are ranges of intervals, each of which a command uses completely or not at all. `last`, int64 [2,
+    intervals] filled with -1, is scratch memory for the last reader and the last writer of each interval.
     """
+    # A read after a write always needs a fence, because a store is done before its bytes are in DRAM.
     for step in range(order.queue.shape[0]):
         for at in range(ranges.start[step], ranges.start[step + 1]):
             writes = ranges.mode[at] == WRITE

@@ -1,8 +1,8 @@
-"""The rows that primitive commands touch, and the ranges of rows by which the reservation station orders them.
+"""The rows that primitive commands access, and the ranges of rows that the reservation station compares.
 
-The rows of the scratchpad are numbered first, then the rows of the accumulator. An operand with an address past the end
-of the scratchpad gets row numbers from OUTSIDE on, which no real row has. The tracked ranges follow
-ReservationStation.scala (ucb-bar/gemmini at 8c3f992); runs of generated RTL confirmed them (docs/gemmini.md).
+Rows are numbered through the scratchpad and then through the accumulator. An operand that begins past the end of the
+scratchpad gets row numbers from OUTSIDE on. The compared ("tracked") ranges follow ReservationStation.scala
+(ucb-bar/gemmini at 8c3f992), and RTL runs confirmed them (docs/gemmini.md).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilewright.targets.gemmini.isa.work import NONE, Computes, Local, Moves, Wo
 from tilewright.targets.gemmini.traffic import rows_in_dram
 
 READ, WRITE = 1, 2
-#: The number that is added to the rows of an operand past the end of the scratchpad.
+#: Added to the row numbers of operands past the end of the scratchpad. No real row has such a number.
 OUTSIDE = 1 << 40
 
 
 class Touches(NamedTuple):
-    """The rows that commands touch, int64 [m] each: `first + k * stride` for k < `size`, in columns `low` to `high`.
+    """Accesses of commands to rows, int64 [m] each: rows `first + k * stride` for k < `size`, columns `low` to `high`.
 
-    `base` is the first row of the operand.
+    `base` is the first row of the operand to which the access belongs.
     """
 
     step: Array
@@ -42,7 +42,7 @@ class Touches(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Ranges of rows or of bytes, sorted by step: step s has the ranges `start[s]` to `start[s + 1]`."""
+    """Accesses to rows or bytes, sorted by step: step s has the entries `start[s]` to `start[s + 1]` (exclusive)."""
 
     start: Array  # int64 [n + 1]
     mode: Array  # int64 [m]
@@ -51,11 +51,11 @@ class Rows(NamedTuple):
     size: Array  # int64 [m]
     stride: Array  # int64 [m]
     low: Array  # int64 [m]: the first column
-    high: Array  # int64 [m]: the column after the last one
+    high: Array  # int64 [m]: the end of the columns (exclusive)
 
 
 def by_step(touches: Touches, steps: int) -> Rows:
-    """Return touches sorted by step, without empty ones."""
+    """Sort accesses by step, and remove empty accesses."""
     order = np.argsort(touches.step, kind="stable")
     order = order[touches.size[order] > 0]
     start = np.searchsorted(touches.step[order], np.arange(steps + 1))
@@ -74,7 +74,7 @@ def _joined(*parts: Touches) -> Touches:
 def _operand(
     step: Array, place: Local, mode: Array | int, count: Array, stride: Array | int, config: Config
 ) -> Touches:
-    """Return the touches of operands, which are rows at distance `stride`. A garbage operand touches no row."""
+    """Return the accesses to operands of `count` rows. A garbage operand has no rows."""
     first = _number(place, config)
     count = np.where(place.garbage, 0, count)
     mode, stride = (np.broadcast_to(value, step.shape) for value in (mode, stride))
@@ -82,7 +82,7 @@ def _operand(
 
 
 def _blocks(moves: Moves, mode: Array | int, block_stride: Array | int, config: Config) -> Touches:
-    """Return the touches of moves. Consecutive blocks of columns are `block_stride` rows apart."""
+    """Return an access for each block of columns of a move. Successive blocks are `block_stride` rows apart."""
     place = moves.local
     block, of = numbers(np.zeros(len(moves.step), np.int64), -(-place.cols // config.dim))
     first = _number(place, config)
@@ -91,14 +91,16 @@ def _blocks(moves: Moves, mode: Array | int, block_stride: Array | int, config: 
     wide = np.minimum(place.cols[of] - block * config.dim, config.dim)
     begin = first[of] + block * step
     ones = np.ones_like(of)
-    # The last block may be narrower. `low` and `high` are columns of a row on chip.
+    # `wide` is the number of columns, which is smaller in the last block.
     return Touches(moves.step[of], modes[of], first[of], begin, place.rows[of], ones, np.zeros_like(of), wide)
 
 
 def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
-    """Return the rows that each command reads and writes."""
-    # With `preloads`, the operands of a preload belong to the preload, as in the reservation station. Otherwise, they
-    # belong to the compute, which uses these operands.
+    """Return the accesses of all commands.
+
+    The operands of a preload count as accesses of the preload, as in the reservation station. Without `preloads`, they
+    count as accesses of the compute, which uses them.
+    """
     loads = work.loads
     stores = work.stores
     computes = work.computes
@@ -106,10 +108,10 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
     moved = _blocks(loads, adds, loads.settings["block_stride"], config)
     pooled = stores.settings["pool_stride"] > 0
     rows = np.where(pooled, 0, stores.local.rows)
-    # A pooled store ignores its number of rows, and may read every pixel of the image in its configuration.
+    # A pooled store ignores its number of rows, and may read every pixel of the image that its config_st describes.
     plain = _blocks(stores._replace(local=stores.local._replace(rows=rows)), READ, config.dim, config)
     image = stores.settings["orows"] * stores.settings["ocols"] * pooled
-    pixels = stores.local._replace(garbage=np.zeros_like(image))  # a garbage source reads outside of the memories
+    pixels = stores.local._replace(garbage=np.zeros_like(image))  # garbage counts as rows outside of the memories
     return _joined(
         *(moved, _repeated(loads, config), plain, _operand(stores.step, pixels, READ, image, 1, config)),
         *_executed(computes, config, preloads),
@@ -117,8 +119,8 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
 
 
 def _repeated(loads: Moves, config: Config) -> Touches:
-    """Return the touches of pixel repeats: copy q of a row is q rows above and q row widths to the right."""
-    # Copies before the row's half of the scratchpad (PixelRepeater.scala), or before row 0, are not written.
+    """Return the accesses of repeated pixels: copy q of a row is q rows above the row and q widths to the right."""
+    # Copies before the row's half of the scratchpad (PixelRepeater.scala) or before row 0 are not written.
     place = loads.local
     more = np.where(place.acc, 0, np.maximum(loads.settings["pixels"], 1) - 1)
     copy, of = numbers(np.ones(len(more), np.int64), more)
@@ -133,8 +135,8 @@ def _repeated(loads: Moves, config: Config) -> Touches:
 
 
 def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touches, ...]:
-    """Return the touches of A and D (OS: B) of computes, and of W (OS: D) and C of their preloads."""
-    # Only a compute that loads fresh weights reads W. Sizes are sizes after transposition.
+    """Return the accesses of computes to A and D (B in OS), and of their preloads to W (D in OS) and C."""
+    # W is read only by a compute that loads fresh weights. The numbers of rows are those after transposition.
     settings = computes.settings
     paired = computes.preload != NONE
     home = computes.preload if preloads else computes.step
@@ -153,12 +155,12 @@ def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touch
 
 
 def tracked(work: Work, config: Config, looped: Array) -> Touches:
-    """Return the ranges that the reservation station compares: all rows from an operand's first row to its last row."""
-    # timing/station.py: set_operands computes the same ranges for one command. A range stops at the end of its memory,
-    # although the strides of an operand may go further. With repeated pixels, the range of a load begins earlier and
-    # has the same length, so the last rows of the load are missing (ReservationStation.scala). Loads of hardware loops
-    # (`looped`, bool, by step) are treated as completely tracked: in every run of the RTL, the computes of the second
-    # previous loop had read those rows, although the station does not enforce this order.
+    """Return the ranges that the reservation station compares, from an operand's first row to its last row."""
+    # `set_operands` in timing/station.py computes the same ranges for one command. A range ends at the end of its
+    # memory, even if the strides go further. With repeated pixels, the hardware moves the start of the range but keeps
+    # its length, so the last rows of the load are missing (ReservationStation.scala). For loads of hardware loops
+    # (`looped`), the model adds the missing rows: in all RTL runs, the computes of the loop before the previous loop
+    # had already read those rows, although the station does not enforce this order.
     loads = work.loads
     stores = work.stores
     computes = work.computes
@@ -172,7 +174,7 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
     moved = moved._replace(first=moved.first - earlier)
     read = (-(-stores.local.cols // config.dim) - 1) * config.dim + stores.local.rows
     bank = config.acc_rows // config.acc_banks
-    pooled = np.where(stores.local.acc == 1, bank - stores.local.row % bank, 1)  # to the end of an accumulator bank
+    pooled = np.where(stores.local.acc == 1, bank - stores.local.row % bank, 1)  # up to the end of the bank
     read = np.where(stores.settings["pool_stride"] > 0, pooled, read)
     a_rows = np.where(settings["transpose_a"], computes.a.cols, computes.a.rows) * settings["a_stride"]
     paired = computes.preload != NONE
@@ -190,7 +192,7 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
 
 
 def dram(work: Work) -> Touches:
-    """Return the DRAM bytes that commands read (mvin) or write (mvout): one range for each row of a command."""
+    """Return the accesses of moves to DRAM bytes, one for each row."""
     parts = []
     for moves in work.moves:
         groups = rows_in_dram(moves)

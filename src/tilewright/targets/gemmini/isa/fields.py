@@ -1,9 +1,9 @@
 """The formats of commands: the position of each field in the registers `rs1` and `rs2`.
 
-A command is (funct, rs1, rs2). Arrays of commands are uint64 [n, 3]; a launch stores them as uint8 [n, 24],
-little-endian. Four mnemonics have funct 0 (config) and differ in rs1[1:0]. Bits outside of all fields are kept as
-fields that are named by their register and first bit (`rs1_10`). Source of the positions: GemminiISA.scala and
-LocalAddr.scala of ucb-bar/gemmini at 8c3f992. The older layout of LOOP_CONV_WS in some builds of 2023 is not supported.
+A command is (funct, rs1, rs2). Arrays of commands are uint64 [n, 3]. A launch stores them as uint8 [n, 24],
+little-endian. Four mnemonics have funct 0 (config) and differ in rs1[1:0]. Each group of unused bits is a field whose
+name has its register and first bit (`rs1_10`). The positions are those of GemminiISA.scala and LocalAddr.scala
+(ucb-bar/gemmini at 8c3f992). The older layout of LOOP_CONV_WS in some builds of 2023 is not supported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NBYTES = 24
 
 
 class Funct(IntEnum):
-    """The `funct` of a command. FENCE is an instruction of the CPU, which waits until the machine is idle."""
+    """The `funct` of a command. FENCE stands for the CPU's fence instruction, which waits until the machine is idle."""
 
     CONFIG, MVIN2, MVIN, MVOUT, COMPUTE_PRELOADED, COMPUTE_ACCUMULATED, PRELOAD, FLUSH = range(8)
     LOOP_WS, LOOP_WS_BOUNDS, LOOP_WS_AB, LOOP_WS_DC, LOOP_WS_AB_STRIDES, LOOP_WS_DC_STRIDES = range(8, 14)
@@ -50,7 +50,7 @@ class BitField(NamedTuple):
 
 
 class Format(NamedTuple):
-    """The fields of one mnemonic, in the order of its text. `kind` is rs1[1:0] of a config command."""
+    """The fields of one mnemonic, in the order of the text form. `kind` is rs1[1:0] of a config command."""
 
     name: str
     funct: int
@@ -64,17 +64,17 @@ class Format(NamedTuple):
 
     @property
     def fixed(self) -> dict[str, int]:
-        """The values of the fields that identify the mnemonic."""
+        """The fields that identify the mnemonic, with their values."""
         return {"funct": self.funct} if self.kind is None else {"funct": self.funct, "kind": self.kind}
 
 
 def _whole(name: str) -> tuple[BitField, ...]:
-    """Return the field of a register that contains one number: a DRAM address or a stride."""
+    """Return a field that fills a register: a DRAM address or a stride."""
     return (BitField(name, 0, 64, signed=True),)
 
 
 def _operand(name: str) -> tuple[BitField, ...]:
-    """Return the fields of a register that contains a local operand: address, columns and rows."""
+    """Return the fields of a register for a local operand: address, columns and rows."""
     prefix = "" if name == "local" else f"{name}_"
     return BitField(name, 0, 32), BitField(f"{prefix}cols", 32, 16), BitField(f"{prefix}rows", 48, 16)
 
@@ -208,18 +208,18 @@ FORMATS = (
 )
 #: The code of each mnemonic, an index into FORMATS.
 CODES = {form.name: code for code, form in enumerate(FORMATS)}
-#: The code of each funct (for config: of config_ex), -1 for other functs, int64 [128].
+#: The code of each funct (config_ex for CONFIG), or -1 for an unknown funct, int64 [128].
 _CODE_OF = np.full(128, -1, np.int64)
 for _code in reversed(range(len(FORMATS))):
     _CODE_OF[FORMATS[_code].funct] = _code
 
 
 def _layout(form: Format) -> Layout:
-    """Return the layout of one format. Each gap between fields becomes an additional field."""
+    """Return the layout of a format, in which each gap between fields is an additional field."""
     fields = [Field("funct", 7), Field("funct_7", 57)]
     kind = (BitField("kind", 0, 2),) if form.kind is not None else ()
     for register, places in (("rs1", (*kind, *form.rs1)), ("rs2", form.rs2)):
-        # A field has at most 63 bits, so a gap of a whole register becomes two fields.
+        # A field has at most 63 bits, so an unused register becomes two fields.
         bit = 0
         for place in (*places, BitField("", 64, 0)):
             for low in (bit, bit + 32) if place.low - bit > 63 else (bit,) if place.low > bit else ():
@@ -230,17 +230,17 @@ def _layout(form: Format) -> Layout:
     return Layout(form.name, tuple(fields), word_bits=64, words=3)
 
 
-#: The layout of each code.
+#: The layout of each format, by command code.
 LAYOUTS = tuple(_layout(form) for form in FORMATS)
 
 
 def commands(raw: Raw) -> Array:
-    """Return encoded commands, uint8 [n, NBYTES], as uint64 [n, 3]."""
+    """Decode commands from uint8 [n, NBYTES] to uint64 [n, 3]."""
     return np.ascontiguousarray(raw).view("<u8").reshape(-1, 3).astype(np.uint64, copy=False)
 
 
 def raw(cmds: Array) -> Raw:
-    """Return commands, uint64 [n, 3], in their encoded form, uint8 [n, NBYTES]."""
+    """Encode commands from uint64 [n, 3] to uint8 [n, NBYTES]."""
     return np.ascontiguousarray(cmds, "<u8").view(np.uint8).reshape(-1, NBYTES)
 
 
@@ -256,7 +256,7 @@ def codes(cmds: Array) -> Array:
 
 
 def fields(cmds: Array, code: int) -> dict[str, Array]:
-    """Return the fields of commands that all have code `code`: int64 [n] by field name."""
+    """Return {field name: int64 [n]} for commands that all have the code `code`."""
     return LAYOUTS[code].decode(raw(cmds))
 
 
@@ -269,9 +269,9 @@ def encode(name: str, **values: int) -> tuple[int, int, int]:
 
 
 def rows_of(name: str, **columns: Array) -> Array:
-    """Return many commands of one mnemonic, uint64 [n, 3], from columns of fields, int64 [n]. Fields left out are 0.
+    """Return n commands of one mnemonic, uint64 [n, 3]. Each argument has the values of one field, int64 [n].
 
-    Raises ProgramError if a value does not fit its field.
+    All other fields are 0. Raises ProgramError if a value does not fit its field.
     """
     form = FORMATS[CODES[name]]
     layout = LAYOUTS[CODES[name]]

@@ -1,7 +1,7 @@
 """The macros of gemmini.h (ucb-bar/gemmini-rocc-tests at 180c468): each macro appends commands to a program.
 
-The parameters have the order and meaning of gemmini.h. DRAM addresses are integers. Local addresses are results of
-`spad` or `acc`, or GARBAGE_ADDR.
+The parameters have the order and meaning of gemmini.h. DRAM addresses are integers. The functions `spad` and `acc`
+return local addresses, and GARBAGE_ADDR stands for an absent operand.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WEIGHT_STATIONARY = 1
 NO_ACTIVATION, RELU, LAYERNORM, IGELU, SOFTMAX = range(5)
 MVIN_SCALE_IDENTITY = ACC_SCALE_IDENTITY = 1.0
 
-#: Parameters of gemmini_loop_conv_ws whose names differ from those of the fields.
+#: Parameters of gemmini_loop_conv_ws whose fields have other names: {parameter: field}.
 _CONV = {
     **{"stride": "conv_stride", "wrot180": "rotate", "dw": "depthwise", "max_pixels_per_row": "max_pixels"},
     **{"trans_output_1203": "out_1203", "trans_weight_1203": "weight_1203", "trans_weight_0132": "weight_0132"},
@@ -32,12 +32,12 @@ _CONV_COMMANDS = *(f"loop_conv_ws_{number}" for number in range(1, 7)), "loop_co
 
 
 def spad(row: int) -> int:
-    """Return the local address of a row of the scratchpad."""
+    """Return the local address of a scratchpad row."""
     return row
 
 
 def acc(row: int, accumulate: bool = False, full: bool = False) -> int:
-    """Return the local address of an accumulator row. Writes add if `accumulate`; stores move int32 if `full`."""
+    """Return the local address of an accumulator row. With `accumulate`, writes add. With `full`, stores move int32."""
     return 1 << ACC | accumulate << ACCUMULATE | full << FULL | row
 
 
@@ -59,7 +59,10 @@ class Commands:
         return np.concatenate([*self._parts, np.array(self._rows, np.uint64).reshape(-1, 3)])
 
     def add(self, mnemonic: str, **values: int) -> None:
-        """Append a command by its mnemonic and fields (isa/fields.py). Raises ProgramError if a value does not fit."""
+        """Append a command by its mnemonic and fields (isa/fields.py).
+
+        Raises ProgramError if a value does not fit its field.
+        """
         self._rows.append(fields.encode(mnemonic, **{name: int(value) for name, value in values.items()}))
 
     def extend(self, commands: Array) -> None:
@@ -131,7 +134,7 @@ class Commands:
         pool_out_dim: int,
         *image: int,
     ) -> None:
-        """Configure stores; `image` is porows, pocols, orows, ocols, upad, lpad."""
+        """Configure stores. `image` is porows, pocols, orows, ocols, upad, lpad."""
         names = ("porows", "pocols", "orows", "ocols", "upad", "lpad")
         pool = {"pool_stride": pool_stride, "pool_size": pool_size, "out_dim": pool_out_dim}
         pool |= dict(zip(names, image, strict=True))
@@ -214,7 +217,10 @@ class Commands:
         b_spad_id: int,
         is_resadd: bool,
     ) -> None:
-        """Multiply tiles of matrices: sizes in blocks, strides in elements. Address 0 marks an absent matrix."""
+        """Multiply tiles of matrices.
+
+        Sizes count blocks, strides count elements, and address 0 marks an absent matrix.
+        """
         self.add("loop_ws_bounds", i=i, j=j, k=k, pad_i=pad_i, pad_j=pad_j, pad_k=pad_k)
         self.add("loop_ws_ab", a=a, b=b)
         self.add("loop_ws_dc", d=d, c=c)
@@ -225,7 +231,7 @@ class Commands:
         self.add("loop_ws", activation=act, **flags, **operands)
 
     def gemmini_loop_conv_ws(self, **parameters: int) -> None:
-        """Convolve a tile. Parameters are given by their names in gemmini.h. The default of each parameter is 0.
+        """Convolve a tile. The parameters are named as in gemmini.h, and their default is 0.
 
         Raises InputError for an unknown parameter name.
         """

@@ -1,4 +1,4 @@
-"""The text form of launches: the DRAM segments, then one command per line. The round trip is exact.
+"""The text form of launches: the DRAM segments, then one command per line. Reading the text back is exact.
 
     .launch product
     .segment a address=0x1000 size=0x100 kind=input
@@ -11,9 +11,9 @@
     compute_preloaded a=spad[0] a_cols=16 a_rows=16 bd=none bd_cols=16 bd_rows=16
     fence
 
-A local address is `spad[ROW]` or `acc[ROW]`, with `+` to accumulate, `.full` for rows of int32 and `.normN` for a norm
-command; `none` is an absent operand. A scale is a float32; for NaN, the text has the bits (0x..). Fields that are 0 are
-omitted, except for addresses and sizes. program/listing.py defines the text of segments.
+A local address is `spad[ROW]` or `acc[ROW]`. A `+` stands for accumulation, `.full` for rows of int32, `.normN` for a
+norm command, and `none` for an absent operand. A scale is a float32, or the bits of a NaN as 0x... Fields that are 0
+are omitted, except for addresses and sizes. program/listing.py defines the text of segments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.program.words import Word, integer
 from tilewright.targets.gemmini.isa.fields import FORMATS, LAYOUTS, NBYTES, codes, commands, fields, raw
 from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, FULL, NORM
 
-#: The local address of an absent operand: all bits are 1.
+#: The local address of an absent operand (all bits are 1).
 ABSENT = 0xFFFF_FFFF
 _LOCAL = re.compile(r"(spad|acc)(\+?)(\.full)?(?:\.norm([1-7]))?\[(\d+)\]")
 
@@ -87,7 +87,7 @@ class Hex(Names):
         return integer(word, -high - 1, high)
 
 
-#: Fields that the text always contains.
+#: The text always contains these fields.
 _OPERANDS = "a", "bd", "c"
 _WRITTEN = {"dram", "local", "cols", "rows", "state", *_OPERANDS} | {
     f"{operand}_{n}" for operand in _OPERANDS for n in ("cols", "rows")
@@ -102,14 +102,14 @@ _NAMES: dict[str, Names] = {
 
 @cache
 def _notation() -> Notation:
-    """Return the text syntax of commands. The code of a command is the index of its mnemonic."""
+    """Return the text syntax of commands. A command's code is the index of its mnemonic."""
     forms = {}
     flags = {}
     for code, (form, layout) in enumerate(zip(FORMATS, LAYOUTS, strict=True)):
         names = {place.name: _NAMES[place.name] for place in form.places if place.name in _NAMES}
         names |= {place.name: Hex(()) for place in form.places if place.width == 64}
         declared = {place.name for place in form.places}
-        # A declared field of one bit appears as its name when it is set. An undeclared field is a number.
+        # A one-bit field of a format appears as its bare name if it is 1. A field for unused bits appears as a number.
         bits = {place.name: place.name for place in form.places if place.width == 1 and place.name not in names}
         places = [name for name in layout.by_name if name not in (*bits, "funct", "kind")]
         optional = {name for name in places if name not in declared or name not in _WRITTEN}
@@ -120,7 +120,7 @@ def _notation() -> Notation:
 
 
 def lines(cmds: Array) -> list[str]:
-    """Return one line of text for each command, uint64 [n, 3]. Raises ProgramError for an unknown funct."""
+    """Return a line of text for each command of uint64 [n, 3]. Raises ProgramError for an unknown funct."""
     code = codes(cmds)
     show = _notation().show
     texts = [""] * len(cmds)
@@ -132,12 +132,11 @@ def lines(cmds: Array) -> list[str]:
 
 
 def line(cmds: Array, row: int) -> str:
-    """Return the text of one command."""
     return lines(cmds[row : row + 1])[0]
 
 
 def assembled(read: Sequence[Mapping[str, int]]) -> Array:
-    """Return commands, uint64 [n, 3], from their fields and codes. Raises ProgramError for an invalid value."""
+    """Encode commands, uint64 [n, 3], from their fields and codes. Raises ProgramError for an invalid value."""
     cmds = np.zeros((len(read), 3), np.uint64)
     for row, values in enumerate(read):
         form = FORMATS[values["code"]]
@@ -147,5 +146,5 @@ def assembled(read: Sequence[Mapping[str, int]]) -> Array:
     return cmds
 
 
-#: The text of launches: `assembled` reads back what `lines` writes.
+#: The text form of launches.
 TEXT = image_text(NBYTES, _notation().read, lambda read: raw(assembled(read)), lambda insns: lines(commands(insns)))

@@ -1,8 +1,7 @@
 """Primitive commands with the settings that apply to them.
 
-Config commands take effect in program order, separately in each queue. For each command, `work` finds the config that
-applies to the command. For each compute, `work` finds the preceding preload. The passes for values, hazards and counts
-use this result.
+Config commands take effect in program order, separately in each queue. `work` finds the config that applies to each
+command, and the preload before each compute, for the passes that compute values, hazards and counts.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa import fields
 from tilewright.targets.gemmini.isa.fields import CODES
 
-#: The kinds of primitive commands. SET: a config command, a flush, a fence or a counter access.
+#: The kinds of primitive commands. SET stands for a config command, a flush, a fence or a counter access.
 SET, MVIN, MVOUT, PRELOAD, COMPUTE = range(5)
 #: The queues of the reservation station.
 LD, EX, ST = range(3)
-#: Bit positions in a local address: the flags, and the lowest bit of the norm command.
+#: Positions of the flags in a local address, and of the lowest bit of the norm command.
 ACC = 31
 ACCUMULATE = 30
 FULL = 29
 NORM = 26
 #: The index of an absent config, preload or snapshot.
 NONE = -1
-#: The bits of the scale 1.0 as float32.
+#: The float32 bits of the scale 1.0.
 SCALE_ONE = 0x3F80_0000
-#: A scale with all bits 1 in config_st keeps the previous scale.
+#: In config_st, a scale with all bits 1 keeps the previous scale.
 KEEP = 0xFFFF_FFFF
 #: The smallest number of rows that the array streams [R: gemmini_timing rule 15].
 LEAST_ROWS = 4
 
 
 class Local(NamedTuple):
-    """Local operands, int64 [n] each. `row` is a row of the accumulator if `acc`, else of the scratchpad."""
+    """Local operands, int64 [n] each. With `acc`, `row` is a row of the accumulator, else of the scratchpad."""
 
     row: Array
     cols: Array
@@ -50,7 +49,7 @@ class Local(NamedTuple):
 
 def local(address: Array, cols: Array, rows: Array, config: Config) -> Local:
     """Split local addresses (int64 [n]) into their parts."""
-    # An address is garbage (an absent operand or result) if its flags, its row bits and the next higher bit are all 1.
+    # The garbage address stands for an absent operand: all its flags, its row bits and the next higher bit are 1.
     flag = {bit: address >> bit & 1 for bit in (ACC, ACCUMULATE, FULL)}
     row = address & (1 << NORM) - 1
     ones = 7 << FULL | (2 << config.row_bits) - 1
@@ -59,10 +58,10 @@ def local(address: Array, cols: Array, rows: Array, config: Config) -> Local:
 
 
 class Moves(NamedTuple):
-    """The mvins of a program, or with `out` the mvouts, int64 [k] each.
+    """The mvins of a program (with `out`: the mvouts), int64 [k] each.
 
-    `step`: the index of the primitive command. `state`: the index of the config command that applies, or NONE.
-    `settings`: the fields of this config command, or zeros.
+    `step` is the index of the primitive command, and `state` the index of the config command that applies to it, or
+    NONE. `settings` are the fields of this config command, or zeros.
     """
 
     out: bool
@@ -76,10 +75,9 @@ class Moves(NamedTuple):
 class Computes(NamedTuple):
     """The computes of a program, int64 [k] each.
 
-    `preload`: the index of the preceding preload, or NONE. `config`: the index of the config_ex that applies. `w` and
-    `c` are operands of the preload; `a` and `d` are operands of the compute. `fresh`: the compute first loads `w` into
-    the array. `streamed`: the number of rows that pass through the array. The RTL does not write further rows of the
-    result.
+    `preload` and `config` are the indices of the preload and of the config_ex that apply, or NONE. The preload has the
+    operands `w` and `c`, and the compute has `a` and `d`. A compute that is `fresh` first loads `w` into the array.
+    `streamed` is the number of rows that pass through the array; the RTL writes only this number of result rows.
     """
 
     step: Array
@@ -95,16 +93,16 @@ class Computes(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A program of n primitive commands: their kinds and codes, int64 [n] each, and the moves and computes."""
+    """A program of n primitive commands: the kind and code of each command, int64 [n], the moves, and the computes."""
 
     kind: Array
     code: Array
     loads: Moves
     stores: Moves
     computes: Computes
-    preloads: Array  # int64 [p]: the steps of the preloads
-    config_st: tuple[Array, dict[str, Array]]  # the steps and fields of config_st; `scale` is the scale afterwards
-    config_norm: tuple[Array, dict[str, Array]]  # the steps and the fields of config_norm
+    preloads: Array  # int64 [p]: the indices of the preloads
+    config_st: tuple[Array, dict[str, Array]]  # the indices and fields of config_st; `scale` is the scale in effect
+    config_norm: tuple[Array, dict[str, Array]]  # the indices and fields of config_norm
 
     @property
     def moves(self) -> tuple[Moves, Moves]:
@@ -116,17 +114,14 @@ _KINDS = np.array(
     [_KIND.get(form.name, COMPUTE if form.name.startswith("compute") else SET) for form in fields.FORMATS], np.int64
 )
 _QUEUE = {"config_ld": LD, "mvin": LD, "mvin2": LD, "mvin3": LD, "config_st": ST, "config_norm": ST, "mvout": ST}
-#: The queue of each code.
+#: The queue of each command code.
 QUEUES = np.array([_QUEUE.get(name, EX) for name in CODES], np.int64)
-#: The load state that each mvin uses, by code.
+#: The load state of each mvin, by command code.
 STATE = {CODES["mvin"]: 0, CODES["mvin2"]: 1, CODES["mvin3"]: 2}
 
 
 def work(prims: Array, config: Config) -> Work:
-    """Return primitive commands with their settings. `prims`: uint64 [n, 3], in a legal order of execution.
-
-    Raises ProgramError for an unknown funct.
-    """
+    """Return the settings of `prims`, uint64 [n, 3], in a legal order. Raises ProgramError for an unknown funct."""
     code = fields.codes(prims)
     kind = _KINDS[code]
     norm = np.flatnonzero(code == CODES["config_norm"])
@@ -144,7 +139,7 @@ def work(prims: Array, config: Config) -> Work:
 
 
 def before(steps: Array, marks: Array) -> Array:
-    """For each step, return the index of the last mark before the step, or NONE. Both arrays ascend."""
+    """Return the index of the last mark before each step, or NONE. Both arrays are sorted."""
     return np.searchsorted(marks, steps) - 1
 
 
@@ -225,7 +220,7 @@ def _computes(prims: Array, code: Array, config: Config) -> Computes:
 
 
 def _executing(prims: Array, configs: Array) -> dict[str, Array]:
-    """Return the settings after each config_ex. With `only_strides`, a config_ex keeps all other previous settings."""
+    """Return the settings after each config_ex. A config_ex with `only_strides` changes only the strides."""
     values = fields.fields(prims[configs], CODES["config_ex"])
     whole = np.flatnonzero(values["only_strides"] == 0)
     last = before(np.arange(len(configs)) + 1, whole)
@@ -234,8 +229,8 @@ def _executing(prims: Array, configs: Array) -> dict[str, Array]:
 
 
 def _streamed(computes: Computes, dim: int) -> Array:
-    """Return the number of rows that the array streams for each compute."""
-    # All rows of the array stream if the array takes the weights of the next preload meanwhile, or if A is transposed.
+    """Return the number of rows that each compute streams through the array."""
+    # A compute streams `dim` rows if the array loads the next weights at the same time, or if A passes the transposer.
     a = computes.a
     d = computes.d
     streamed = np.maximum(np.where(a.garbage, 0, a.rows), np.where(d.garbage, 0, d.rows))

@@ -1,1 +1,1 @@
-"""Programs in C with the API of gemmini.h: a library records the commands of a program, and a process runs them."""
+"""Host programs in C with the API of gemmini.h. A C library records the commands, and a process executes them."""

@@ -1,7 +1,7 @@
 """The recorded commands of a host program in C, and their effect on the machine.
 
-A run starts at a fence, or at the end of a function of gemmini.h, and executes the commands since the previous run. The
-machine keeps its memories between runs. Hazards and time are computed for all commands together.
+A run starts at a fence, or at the end of a function of gemmini.h. It computes the values of the commands since the
+previous run. The memories keep their values between runs. Hazards and times are computed for all commands together.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tilewright.targets.gemmini.isa.text import line
 from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.values.machine import Machine
 
-#: The size of a slot in bytes, the bytes of a slot below its first pointer, and the number of slots. Slot 0 is unused.
-#: All slots have 4 GiB together.
+#: The size of a slot of machine addresses in bytes, the part of a slot below its first pointer, and the number of
+#: slots. Slot 0 is unused.
 SLOT = 1 << 28
 BELOW = 1 << 26
 SLOTS = 16
 PAGE = 4096
 #: The smallest address that may be a pointer.
 LEAST = 1 << 20
-#: For each funct, the registers that contain a DRAM address.
+#: The registers with a DRAM address, by funct.
 ADDRESSES = {
     **dict.fromkeys((Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT), ("rs1",)),
     **dict.fromkeys((Funct.LOOP_WS_AB, Funct.LOOP_WS_DC, Funct.LOOP_CONV_WS_5, Funct.LOOP_CONV_WS_6), ("rs1", "rs2")),
@@ -42,14 +42,13 @@ class HostAddresses:
     """The mapping from a host's pointers (47 bits) to the machine's addresses (32 bits)."""
 
     def __init__(self) -> None:
-        # The first pointer to a region maps a window of host memory around the pointer to a slot of the machine's
-        # addresses. Addresses in one window keep their distances and their offsets in a page. Small numbers are not
-        # pointers and stay unchanged: gemmini.h uses 0 and 1 for absent operands. `_first[k]` is the host's address of
-        # the first byte of slot k + 1.
+        # A pointer outside of all windows opens a window of host memory around it, which is mapped to the next slot.
+        # The mapping preserves distances within a window, and offsets in a page. Small numbers stay unchanged:
+        # gemmini.h uses 0 and 1 for absent operands. `_first[k]` is the host address of the first byte of slot k + 1.
         self._first: list[int] = []
 
     def move(self, records: Array) -> None:
-        """Replace the host's addresses in recorded commands by the machine's.
+        """Replace host addresses in recorded commands by machine addresses.
 
         Raises ProgramError if the addresses need too many slots.
         """
@@ -74,7 +73,7 @@ class HostAddresses:
         return self._machine(pointers)
 
     def host(self, address: int, size: int) -> int:
-        """Return the host's address of bytes of the machine. Raises ProgramError outside of all windows."""
+        """Return the host address of bytes at a machine address. Raises ProgramError outside of all windows."""
         slot = address // SLOT
         if not 1 <= slot <= len(self._first) or (address + size - 1) // SLOT != slot:
             raise ProgramError(
@@ -88,15 +87,15 @@ RECORD = np.dtype([("rs1", "<u8"), ("rs2", "<u8"), ("funct", "<u4"), ("source", 
 
 
 class Range(NamedTuple):
-    """A range of bytes at an address of the machine."""
+    """A range of bytes at a machine address."""
 
     address: int
     size: int
 
 
 def united(first: Array, end: Array) -> list[Range]:
-    """Return the union of ranges first..end (int64 [n] each) as sorted ranges with gaps between them."""
-    # Sorted by its first byte, a range starts a new result range if it begins beyond the ends of all earlier ranges.
+    """Return the union of ranges `first` to `end` (int64 [n] each) as sorted, disjoint ranges."""
+    # In the order of first bytes, a range begins a new result if all earlier ranges end before its first byte.
     used = end > first
     order = np.argsort(first[used], kind="stable")
     low = first[used][order]
@@ -107,7 +106,7 @@ def united(first: Array, end: Array) -> list[Range]:
 
 
 class RecordedCommands:
-    """The commands of one host on the machine `config`. `sources` are the names of the host's source files."""
+    """The recorded commands of one host. `sources` has the names of its source files."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -115,7 +114,7 @@ class RecordedCommands:
         self.addresses = HostAddresses()
         self.records = np.zeros(0, RECORD)
         self._machine = Machine(config, Dram([]), 1)
-        self._ran = 0  # the number of commands whose values are computed
+        self._ran = 0  # the values of this number of commands are computed
 
     def add(self, records: Array) -> None:
         """Append recorded commands. Raises ProgramError if their pointers need too many slots."""
@@ -130,7 +129,6 @@ class RecordedCommands:
         return Passes(cmds, self.config)
 
     def place(self, command: int) -> str:
-        """Return the source file and line of a command."""
         record = self.records[command]
         return f"{self.sources[record['source']]}:{record['line']}"
 
@@ -143,7 +141,7 @@ class RecordedCommands:
         return self.passes.hazards.source
 
     def _unfenced(self) -> Iterator[Finding]:
-        """Yield a finding about the first store after the last fence, if there is such a store."""
+        """Yield a finding if a store follows the last fence."""
         fences = np.flatnonzero(self.records["funct"] == Funct.FENCE)
         stores = self.passes.work.stores.step
         for step in stores[self._source[stores] > np.append(-1, fences)[-1]][:1].tolist():
@@ -154,33 +152,32 @@ class RecordedCommands:
             )
 
     def placed(self, steps: Sequence[int]) -> list[int]:
-        """Return the numbers that traces and the debugger give to primitive commands."""
+        """Return the numbers of primitive commands in traces and in the debugger."""
         return self.passes.places[list(steps)].tolist()
 
     def places(self, steps: Sequence[int]) -> str:
-        """Return the source files and lines of primitive commands."""
         return ", ".join(dict.fromkeys(self.place(int(self._source[step])) for step in steps))
 
     @property
     def cycles(self) -> int:
-        """The cycles until the machine accepted the last command. A fence is accepted when the machine is idle."""
+        """The number of cycles until the machine accepts the last command (a fence: until the machine is idle)."""
         if not len(self.records):
             return 0
         last = int(self.passes.times.accept[-1])
         return last if self.records["funct"][-1] == Funct.FENCE else last + 1
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the source lines in order of their first command, with the number and the cycles of their commands.
+        """Return the source lines, sorted by their first command, with the number of their commands.
 
-        `first`: the cycle in which the machine accepts the line's first command. `last`: the cycle in which the line's
-        last command is done.
+        `first` is the cycle in which the machine accepts a command of the line first, and `last` is the cycle in which
+        all commands of the line are done.
         """
         times = self.passes.times
         source = self.passes.expansion.source
         done = np.maximum.reduce([times.taken, times.issued, times.done])
         end = times.accept.copy()
         np.maximum.at(end, source, done)
-        # A source line is one number, with the number of the file in the upper half.
+        # Encode a source line as one number: the index of the file in the upper half, the line in the lower half.
         key = self.records["source"].astype(np.int64) << 32 | self.records["line"]
         _, first, line_of, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         begins, ends = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
@@ -195,7 +192,7 @@ class RecordedCommands:
     def needed(self) -> list[Range]:
         """Return the memory ranges that the commands since the last run read or write.
 
-        Raises HazardError, with source lines, if the machine would stop or access rows outside of its memories.
+        Raises HazardError, which names source lines, if the machine would stop or access rows outside of its memories.
         """
         for finding in self.passes.findings(RunOptions(None, False), placed=False):
             raise HazardError("program", f"{finding} ({self.places(finding.steps)})")
@@ -203,14 +200,14 @@ class RecordedCommands:
         return united(first, end)
 
     def _moves(self) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the steps and memory ranges of the loads, then of the stores, since the last run."""
+        """Yield steps and memory ranges since the last run: first of loads, then of stores."""
         plan = self.passes.plan
         for moves, (first, end) in ((plan.work.loads, plan.loads), (plan.work.stores, plan.stores)):
             new = self._source[moves.step] >= self._ran
             yield moves.step[new], first[new], end[new]
 
     def unknown(self, asked: Range) -> MachineError:
-        """Return the error for commands that access memory outside of the host's memory."""
+        """Return the error for an access outside of the host's memory, with the command that causes it."""
         pointer = self.addresses.host(*asked)
         reason = f"{asked.size} bytes at {pointer:#x} are not memory of the program"
         for steps, first, end in self._moves():
@@ -220,9 +217,9 @@ class RecordedCommands:
         return MachineError("program", reason)
 
     def run(self, content: Sequence[tuple[Range, Array]]) -> tuple[Dram, list[Range]]:
-        """Compute the values of the commands since the last run on the host's memory.
+        """Compute the values of the commands since the last run.
 
-        `content`: the bytes of each range of `needed`, uint8 [size]. Returns the memory, and the written ranges.
+        `content` has each range of `needed` with its bytes, uint8 [size]. Returns the memory, and the written ranges.
         """
         segments = [
             Segment(f"memory {part.address:#x}", part.address, np.array(data).reshape(1, -1)) for part, data in content

@@ -19,16 +19,16 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.native.hostlib import library
 from tilewright.targets.users import Execution
 
-#: The largest number of printed groups of findings, and of printed source lines. The busiest lines are printed.
+#: At most this number of groups of findings, and of source lines (the busiest lines), is printed.
 SHOWN = 8
 LINES = 12
 
 
 def execute(source: Path, config: Config, flags: Sequence[str], timing: TimingModel) -> Execution:
-    """Run a C file that uses the headers of Gemmini. The run fails on an exit status other than 0, or on a hazard.
+    """Compile and run a C file that uses the headers of Gemmini. `flags` are further arguments of the compiler.
 
-    `flags` are further arguments of the compiler. Raises InputError if the file does not compile, or if the compiled
-    program cannot be started.
+    The run fails if the exit status is not 0, or if there is a hazard. Raises InputError if the file does not compile,
+    or if the compiled program cannot be started.
     """
     library_flags = library(config).flags()
     with scratch() as folder:
@@ -67,7 +67,7 @@ def _status(code: int) -> str:
 
 
 def shown(report: dict[str, Any]) -> list[str]:
-    """Return a report as lines: the first finding of each kind and source line, then the counts."""
+    """Return a report as lines of text: the first finding of each kind and source line, then the counts."""
     findings = report["findings"]
     groups: dict[tuple[str, str], list[str]] = {}
     for finding in findings:

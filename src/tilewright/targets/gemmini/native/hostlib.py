@@ -8,16 +8,16 @@ from tilewright.native.hosts import HostLibrary
 from tilewright.targets.gemmini.config import Config
 
 HERE = Path(__file__).parent
-#: The requests of a host: the name of a source file, and commands. At a fence, the host asks for the number of ranges
-#: that the machine needs, asks for each range, and sends its bytes. Then the host asks for the number of ranges that
-#: the machine stored, for each range, and for its bytes.
+#: The requests of a host. `source` and `record` send the name of a source file, and commands. At a fence, the host asks
+#: which ranges of memory the machine needs (`needed`, `needed_ranges`) and sends their `content`. After `run`, the host
+#: asks which ranges were stored (`stored_ranges`), and takes their bytes (`take`).
 REQUESTS = ("source", "record", "needed", "needed_ranges", "content", "run", "stored_ranges", "take", "cycles")
-#: The number of rows with statistics at the same time, as in the functional model (libgemmini at 5b1254a).
+#: The number of rows whose statistics are kept at once, as in the functional model (libgemmini at 5b1254a).
 STATISTICS = 4
 
 
 def library(config: Config) -> HostLibrary:
-    """Return the library for a machine. Host programs include the machine's sizes as `include/gemmini_params.h`."""
+    """Return the library for a machine. Its header gemmini_params.h has the machine's sizes."""
     return HostLibrary(
         "tilewright_gemmini",
         server="tilewright.targets.gemmini.native.serve",
@@ -31,7 +31,7 @@ def library(config: Config) -> HostLibrary:
 
 
 def params(config: Config) -> str:
-    """Return gemmini_params.h: the sizes of a machine, by upstream's names."""
+    """Return the text of gemmini_params.h: the sizes of a machine under upstream's names."""
     sizes = {
         "XCUSTOM_ACC": 3,
         "DIM": config.dim,

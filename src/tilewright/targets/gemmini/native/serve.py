@@ -1,7 +1,7 @@
 """The process that serves a host program in C: it simulates the machine, and reports at the end.
 
-If $TILEWRIGHT_GEMMINI_SAVE names a file, all commands are saved to it as a program. If $TILEWRIGHT_GEMMINI_REPORT names
-a file, the report is written to it as JSON instead of being printed.
+If $TILEWRIGHT_GEMMINI_SAVE names a file, all commands are saved to this file as a program. The report is printed,
+unless $TILEWRIGHT_GEMMINI_REPORT names a file for the report as JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COUNT = struct.Struct("<Q")
 
 
 class Server(serve.Server):
-    """Run the commands of one host."""
+    """Serve one host."""
 
     requests = REQUESTS
 
@@ -70,7 +70,7 @@ class Server(serve.Server):
         return self._of_host(self._asked)
 
     def content(self, payload: bytes) -> bytes:
-        """Receive the bytes of the next range. Raises MachineError if the range is outside of the host's memory."""
+        """Receive the bytes of the next range. Raises MachineError if the host has no memory there."""
         part = self._asked[len(self._content)]
         data = np.frombuffer(payload, np.uint8)
         if len(data) < part.size:
@@ -88,7 +88,7 @@ class Server(serve.Server):
         return self._of_host(self._stored)
 
     def take(self, payload: bytes) -> bytes:
-        """Return the bytes of the range with a given number."""
+        """Return the bytes of a stored range. The payload is the number of the range."""
         address, size = self._stored[COUNT.unpack(payload)[0]]
         return self._memory.window(address, 1, size, 0, "take").tobytes()
 
@@ -115,9 +115,9 @@ class Server(serve.Server):
         }
 
     def end(self) -> None:
-        """Print or write the report, and save the program, if there are commands and all of them were accepted.
+        """Print or write the report, and save the program, unless no command was recorded or a request failed.
 
-        Raises SystemExit if the report fails; the host program then fails, too.
+        Raises SystemExit if the report fails, which also makes the host program fail.
         """
         if self.failed or not len(self.commands.records):
             return
@@ -136,17 +136,16 @@ class Server(serve.Server):
 
 
 def main(connection: int, machine: str) -> None:
-    """Answer requests from a socket until it is closed. `machine` is the path of the configuration file."""
+    """Serve requests on a socket until it is closed. `machine` is the path of the configuration file."""
     serve.serve(connection, lambda: Server(TARGET.config(machine, {})))
 
 
 def program(name: str, commands: RecordedCommands, memory: list[tuple[Range, Array]]) -> Program:
-    """Return all commands as a program of one launch, called `name`.
+    """Return all commands as a program of one launch with the name `name`.
 
-    `memory` is the host's memory at each fence, uint8 [size] for each range.
-
-    The program does not contain the host's changes to memory between fences: cycles and hazards are the same, but
-    values may differ. Raises ProgramError if the memory is too large for a program.
+    `memory` has the ranges of host memory at each fence with their bytes, uint8 [size]. The program contains no changes
+    that the host makes to memory between fences, so its values may differ, but its cycles and hazards are the same.
+    Raises ProgramError if the memory is too large for a program.
     """
     first, size = (np.array([getattr(part, name) for part, _ in memory], np.int64) for name in Range._fields)
     parts = united(first, first + size)
@@ -154,7 +153,7 @@ def program(name: str, commands: RecordedCommands, memory: list[tuple[Range, Arr
         raise ProgramError("program", f"uses more than {MAX_BYTES >> 20} MiB of memory", "save a smaller one")
     data = [np.zeros(part.size, np.uint8) for part in parts]
     starts = [part.address for part in parts]
-    for part, content in reversed(memory):  # keep the content at the first use
+    for part, content in reversed(memory):  # in reverse order, so that the first content remains
         index = int(np.searchsorted(starts, part.address, side="right")) - 1
         at = part.address - starts[index]
         data[index][at : at + part.size] = content

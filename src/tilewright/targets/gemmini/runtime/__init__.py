@@ -65,14 +65,14 @@ __all__ = [
 ]
 
 
-#: The address of the first buffer (the start of DRAM in Chipyard's SoCs), and the alignment of buffers.
+#: The address of the first buffer, which is the start of DRAM in Chipyard's SoCs, and the alignment of buffers.
 BASE = 0x8000_0000
 ALIGN = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """An array in DRAM at byte `address`. `data` is the host's view of the array; a run updates it."""
+    """An array in DRAM at byte `address`. `data` is the host's copy, which each run updates."""
 
     name: str
     address: int
@@ -90,9 +90,10 @@ class RunResult:
 
 
 class Gemmini(Commands):
-    """A Gemmini with its DRAM. `config` is a Config or a preset's name. `run` executes the commands and clears them.
+    """A Gemmini with its DRAM. `config` is a Config or the name of a preset.
 
-    In each run, the on-chip memories start as zeros. DRAM keeps its content between runs.
+    `run` executes the commands and clears them. Each run starts with zeros in the on-chip memories. DRAM keeps its
+    content between runs.
     """
 
     def __init__(self, config: Config | str | None = None) -> None:
@@ -107,9 +108,9 @@ class Gemmini(Commands):
         self._rows.clear()
 
     def to_device(self, array: Array, name: str = "") -> Buffer:
-        """Return a new buffer with a copy of an array.
+        """Copy an array to a new buffer.
 
-        Raises ProgramError if the array is empty or too large for DRAM, or if a buffer has this name already.
+        Raises ProgramError if the array is empty or too large for DRAM, or if a buffer already has this name.
         """
         last = self._buffers[-1] if self._buffers else None
         address = BASE if last is None else last.address + -(-max(last.data.nbytes, 1) // ALIGN) * ALIGN
@@ -143,8 +144,8 @@ class Gemmini(Commands):
         """Execute the commands since the last run, and update all buffers.
 
         Raises HazardError if the program would stop or access rows outside of the memories, and MachineError for a DRAM
-        access outside of the buffers. The result contains all other hazards; in a program with hazards, values are the
-        values of program order.
+        access outside of the buffers. The result contains all other hazards. The values of a program with hazards are
+        those of an execution in program order.
         """
         program = self.program()
         options = RunOptions(TARGET.timing_models[0].name if timing else None, check)

@@ -1,7 +1,7 @@
 """The effects of primitive commands on the memories, for S samples, in one compiled loop over the commands.
 
-`machine.py` builds the tables, and this file implements each command. The config's semantics define when sums wrap. All
-arithmetic is in integers and float32, and bit-exact: tests compare the results with golden data.
+`machine.py` builds the tables, and this file implements each command. All arithmetic is in integers and float32, and
+the results are bit-exact: tests compare them with golden data.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ LANES = 16
 
 
 def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
-    """Generate `loop.products`: a loop over rows with an inner loop over the factors of a row."""
-    # This code is generated as IR, so that the sums of a row stay in one vector register during the inner loop.
+    """Emit the IR of `loop.products`: a loop over rows with an inner loop over the factors of a row."""
+    # As explicit IR, the sums of a row stay in one vector register during the inner loop.
     from llvmlite import ir
 
     sums, at, pitch, factors, first, stride, rows, depth, weights = operands
@@ -48,7 +48,10 @@ def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]
 
 
 def _loop(builder: Any, count: Any) -> Any:
-    """Begin a loop that runs `count` times, at least once. Return the counter, and a function that ends it."""
+    """Emit the start of a loop that runs `count` times (at least once).
+
+    Return its counter, and a function for its end.
+    """
     from llvmlite import ir
 
     index = ir.IntType(64)
@@ -69,31 +72,31 @@ def _loop(builder: Any, count: Any) -> Any:
     return counter, close
 
 
-#: The actions of steps. A step without an effect on data has the action -1.
+#: The actions of steps. The action -1 has no effect on data.
 LOAD, STORE, POOL, COMPUTE = range(4)
-#: Columns of the table of loads: the target of an mvin, then its source. PITCH: bytes from one sample to the next.
+#: Columns of the table of loads. PITCH is the distance between samples in DRAM in bytes.
 L_ROW, L_ROWS, L_COLS, L_ACC, L_ACCUMULATE, L_ZEROS, L_STRIDE, L_BLOCK_STRIDE, L_SHRUNK, L_PIXELS = range(10)
 L_PLACE, L_PITCH = range(10, 12)
-#: Columns of the table of stores: the source of an mvout, then its target and its pooling.
+#: Columns of the table of stores.
 S_ROW, S_ROWS, S_COLS, S_ACC, S_FULL, S_STRIDE, S_RELU, S_PLACE, S_PITCH = range(9)
 S_UPAD, S_LPAD, S_POOL_STRIDE, S_POOL_SIZE, S_OUT_DIM, S_POROWS, S_POCOLS, S_OROWS, S_OCOLS = range(9, 18)
-#: Columns of the table of computes: operands A, D (in OS: B), W and C, and the settings of config_ex. WEIGHTS is 1 for
-#: WS. SUMS is 1 for a WS compute with OS sums as weights; the array then uses the low 8 bits of these sums (PE.scala).
+#: Columns of the table of computes: the operands A, D (B in OS), W and C, and the settings of config_ex. WEIGHTS is 1
+#: in WS. SUMS is 1 if a WS compute uses sums of an OS compute as weights: it uses their low 8 bits (PE.scala).
 A_ROW, A_ROWS, A_COLS, A_STRIDE, A_TRANSPOSED, D_ROW, D_ROWS, D_COLS, D_TRANSPOSED = range(9)
 FRESH, W_ROW, W_ROWS, W_COLS, W_TRANSPOSED = range(9, 14)
 C_ROW, C_ROWS, C_COLS, C_STRIDE, C_ACC, C_ACCUMULATE, WEIGHTS, SHIFT, C_RELU, SUMS = range(14, 24)
 
-#: The smallest and the largest int8, and a constant: adding it to a small float32 rounds that number half to even.
+#: The smallest int8, the largest int8, and 1.5 * 2**23, which rounds a small float32 half to even by an addition.
 LOW = -128
 HIGH = 127
 ROUNDER = np.float32(12582912.0)
-#: Scaled values beyond these bounds always saturate.
+#: Scaled values are clipped to these bounds first, which keeps ROUNDER exact. All values beyond them saturate.
 FLOOR = np.float32(-1000.0)
 CEILING = np.float32(1000.0)
 
 
 class Tables(NamedTuple):
-    """A program: for each step its action and its row in that action's table (int64); the tables; float32 scales."""
+    """A program: the action of each step, the step's row in the action's table (`entry`), the tables, the scales."""
 
     action: Array
     entry: Array
@@ -107,8 +110,8 @@ class Tables(NamedTuple):
 class Memories(NamedTuple):
     """The memories: `memory` int8 (DRAM), spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim).
 
-    Element (k, j) of `array` is the weight of input k for output j, or in OS the sum of row k and column j. `sums`,
-    int32 [dim, dim], is scratch memory for the result. `factors`, int8 [dim], is scratch memory for a row of A.
+    In WS, element (k, j) of `array` is the weight of input k for output j. In OS, it is the sum of row k and column j.
+    `sums`, int32 [dim, dim], is scratch memory for a result, and `factors`, int8 [dim], for a row of A.
     """
 
     memory: Array
@@ -120,10 +123,10 @@ class Memories(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The semantics of a machine: see config.Semantics. `bits` is the width of sums in the array.
+    """The semantics of a machine (see config.Semantics). `bits` is the width of sums in the array.
 
-    `overflows`: the product of one row and one column, plus D, may need more bits. Repeated pixels of scratchpad rows
-    from `floor` on are not written to rows before `floor`.
+    With `overflows`, the product of a row and a column, plus D, may exceed this width. Repeated pixels are not written
+    before row `floor` if the pixel's own row is not before `floor`.
     """
 
     relu_first: int
@@ -135,7 +138,7 @@ class Rules(NamedTuple):
 
 @compiled
 def run(sequence: Array, tables: Tables, memories: Memories, rules: Rules) -> None:
-    """Execute the steps of a sequence (int64) in order."""
+    """Execute the steps of a sequence."""
     for at in range(sequence.shape[0]):
         step = sequence[at]
         action = tables.action[step]
@@ -165,15 +168,15 @@ def wrapped(value: int, bits: int) -> int:
 
 
 def scaled(value: int, scale: float) -> int:
-    """Return int32 times float32, rounded to float32, then half to even, saturated to int8."""
-    # After adding 1.5 * 2**23, float32 has no bits for a fraction, so it rounds half to even. `rint` is not available.
+    """Multiply int32 by float32, round to float32, round half to even to an integer, and saturate to int8."""
+    # The sum with 1.5 * 2**23 has no fraction bits, so the addition rounds half to even. Compiled code has no `rint`.
     product = np.float32(np.float32(value) * np.float32(scale))
     product = min(max(product, FLOOR), CEILING)
     return min(max(int(np.float32(product + ROUNDER) - ROUNDER), LOW), HIGH)
 
 
 def shifted(value: int, shift: int) -> int:
-    """Return an integer shifted right, rounded half to even."""
+    """Shift an integer right, and round half to even."""
     if shift == 0:
         return value
     kept = value >> shift
@@ -183,19 +186,18 @@ def shifted(value: int, shift: int) -> int:
 
 
 def word(memory: Array, at: int) -> int:
-    """Return the int32 in DRAM at `at`, little-endian."""
+    """Read the little-endian int32 at index `at`."""
     low = (int(memory[at]) & 255) | (int(memory[at + 1]) & 255) << 8 | (int(memory[at + 2]) & 255) << 16
     return low | int(memory[at + 3]) << 24
 
 
 def load(mvin: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, floor: int) -> None:
-    """Execute an mvin. `mvin` is its row of the table."""
+    """Execute an mvin. The argument `mvin` is the command's row of the table."""
     dim = spad.shape[1]
     cols = mvin[L_COLS]
     blocks = (cols + dim - 1) // dim
-    # Blocks of `dim` columns are block_stride rows apart. Each copy of a pixel is one row earlier and further to the
-    # right than the previous copy (PixelRepeater.scala). Copies before the start of the scratchpad half are not
-    # written.
+    # The distance between blocks of `dim` columns is block_stride rows. Copy k of a pixel is k rows above the pixel and
+    # k pixels to the right (PixelRepeater.scala). Copies before row `floor` are not written.
     for nth in range(mvin[L_ROWS] * blocks):
         line = nth // blocks
         block = nth % blocks
@@ -218,7 +220,7 @@ def load(mvin: Array, scale: float, memory: Array, spad: Array, acc: Array, samp
 
 
 def load_acc(mvin: Array, scale: float, memory: Array, source: int, first: int, target: Array, width: int) -> None:
-    """Execute one row of one block of an mvin to the accumulator."""
+    """Load one row of one block to the accumulator."""
     for col in range(width):
         value = 0
         if mvin[L_ZEROS] == 0:
@@ -232,11 +234,11 @@ def load_acc(mvin: Array, scale: float, memory: Array, source: int, first: int, 
 
 
 def stored_code(mvout: Array, scale: float, spad: Array, acc: Array, row: int, col: int, relu_first: int) -> int:
-    """Return an element of the scratchpad or the accumulator as the int8 code that is stored."""
+    """Return the int8 code that a store writes for an element of the scratchpad or the accumulator."""
     if mvout[S_ACC] == 0:
         return int(spad[row, col])
     value = int(acc[row, col])
-    # The RTL applies ReLU before the scale, libgemmini after the scale. Results differ if the scale is negative.
+    # The RTL applies ReLU before the scale, and libgemmini after it, which differs for negative scales.
     if mvout[S_RELU] and relu_first:
         value = max(value, 0)
     value = scaled(value, scale)
@@ -244,7 +246,7 @@ def stored_code(mvout: Array, scale: float, spad: Array, acc: Array, row: int, c
 
 
 def store(mvout: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
-    """Execute an mvout without pooling. `mvout` is its row of the table."""
+    """Execute an mvout without pooling. The argument `mvout` is the command's row of the table."""
     dim = spad.shape[1]
     for line in range(mvout[S_ROWS]):
         target = mvout[S_PLACE] + sample * mvout[S_PITCH] + line * mvout[S_STRIDE]
@@ -282,7 +284,7 @@ def pool(mvout: Array, scale: float, memory: Array, spad: Array, acc: Array, sam
 
 
 def compute(command: Array, spad: Array, acc: Array, array: Array, sums: Array, factors: Array, rules: Rules) -> None:
-    """Execute a compute: load fresh weights, multiply, write the result. `command` is its row of the table."""
+    """Execute a compute. The argument `command` is the compute's row of the table."""
     if command[FRESH]:
         fill(command, spad, array)
     if command[WEIGHTS] == 0:
@@ -292,12 +294,12 @@ def compute(command: Array, spad: Array, acc: Array, array: Array, sums: Array, 
                 sums[line, col] = array[line, col]
     else:
         times(command, spad, array, sums, factors, command[SUMS] and rules.bits < 32)
-    for line in range(command[C_ROWS]):  # all rows of A enter the array before the first result leaves
+    for line in range(command[C_ROWS]):  # C may overlap A: the array reads all of A before it writes
         write(command, spad, acc, sums[line], line, rules)
 
 
 def fill(command: Array, spad: Array, array: Array) -> None:
-    """Write W, or in OS the initial sums, to the array. Elements beyond the operand are zero."""
+    """Write W (in OS, the initial sums) to the array. Elements beyond the operand are zero."""
     base = command[W_ROW]
     rows = command[W_ROWS]
     cols = command[W_COLS]
@@ -317,7 +319,7 @@ def fill(command: Array, spad: Array, array: Array) -> None:
 
 
 def read_a(command: Array, spad: Array, factors: Array, line: int) -> None:
-    """Write row `line` of A to `factors`, with zeros beyond the operand."""
+    """Copy row `line` of A to `factors`, with zeros beyond the operand."""
     base = command[A_ROW]
     stride = command[A_STRIDE]
     cols = command[A_COLS]
@@ -335,7 +337,7 @@ def read_a(command: Array, spad: Array, factors: Array, line: int) -> None:
 
 
 def times(command: Array, spad: Array, array: Array, sums: Array, factors: Array, narrow: bool) -> None:
-    """Write D + A * W to `sums`. `narrow`: use only the low 8 bits of W."""
+    """Compute D + A * W in `sums`. With `narrow`, use only the low 8 bits of W."""
     dim = array.shape[0]
     rows = min(command[C_ROWS], command[A_ROWS])
     depth = command[A_COLS]
@@ -368,10 +370,10 @@ def times(command: Array, spad: Array, array: Array, sums: Array, factors: Array
 def products(
     sums: Array, low: int, pitch: int, factors: Array, first: int, stride: int, rows: int, depth: int, weights: Array
 ) -> None:
-    """Add products of int8 factors and int32 weights to LANES columns of int32 sums, from column `low` on.
+    """Add the matrix product of int8 factors and int32 weights to LANES columns of int32 sums, from column `low` on.
 
-    All arrays have `pitch` columns. Row `i` has `depth` factors, from index `first + i * stride` of the flat array on.
-    Factor `k` multiplies row `k` of the weights. There is at least one row, and at least one factor.
+    All arrays have `pitch` columns. The factors of row i are `depth` elements of the flat array, from index
+    `first + i * stride` on. `rows` and `depth` are at least 1.
     """
     flat = np.lib.stride_tricks.as_strided(factors.reshape(-1)[first:], (rows, depth), (stride, 1))
     sums[:rows, low : low + LANES] += flat.astype(np.int32) @ weights[:depth, low : low + LANES]
@@ -392,7 +394,7 @@ def accumulate(command: Array, spad: Array, array: Array, factors: Array, bits: 
 
 
 def write(command: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Rules) -> None:
-    """Write row `line` of the result, which is in `sums` [dim]."""
+    """Write row `line` of the result from `sums` [dim] to the scratchpad or the accumulator."""
     row = command[C_ROW] + line * command[C_STRIDE]
     shift = command[SHIFT]
     cols = command[C_COLS]

@@ -1,4 +1,4 @@
-"""The data memories of one Gemmini, and the execution of a program's primitive commands on them."""
+"""The data memories of one Gemmini, and the execution of primitive commands on these memories."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tilewright.targets.gemmini.traffic import transfers
 from tilewright.targets.gemmini.values import loop
 from tilewright.targets.gemmini.values.norm import Normaliser, rounded
 
-RELU = 1  # an activation; without the normaliser, all other values have no effect
-#: The time of the uncompiled loop for one element or one multiply-accumulate, in microseconds.
+RELU = 1  # the only activation that works without a normaliser
+#: The uncompiled loop takes this time for an element or a multiply-accumulate, in microseconds.
 ELEMENT_US = 0.3
 
 
@@ -23,8 +23,8 @@ ELEMENT_US = 0.3
 class Plan:
     """A program for the loop: its tables, DRAM ranges (int64 [k]) and number of elements.
 
-    On machines with a normaliser, `Machine` executes the steps in `norms` itself: the normaliser's configs, and mvouts
-    of the accumulator without pooling. The loop executes all other steps.
+    The loop executes all steps except `norms`. On machines with a normaliser, `norms` contains config_st, config_norm,
+    and the mvouts of the accumulator without pooling, which `Machine` executes.
     """
 
     work: Work
@@ -36,7 +36,7 @@ class Plan:
 
 
 def plan(work: Work, config: Config) -> Plan:
-    """Return the plan of a program. All commands must be legal (see hazards/legal.py)."""
+    """Return the plan of a program whose commands are legal (see hazards/legal.py)."""
     action, index = np.full((2, len(work.kind)), -1)
     for kind, steps in (
         (loop.LOAD, work.loads.step),
@@ -63,12 +63,11 @@ def _float(bits: Array) -> Array:
 
 
 def _rows(*columns: Array) -> Array:
-    """Return columns of numbers (int64 [k] each) as the rows of a table, int64 [k, n]."""
     return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
 def _loads(moves: Moves) -> tuple[Array, Array]:
-    """Return the table of mvins, and their scales, float32 [k]. int32 elements are never scaled."""
+    """Return the table of mvins, and the scale of each mvin, float32 [k]. The loop does not scale int32 elements."""
     place = moves.local
     settings = moves.settings
     none = np.zeros(len(moves.step), np.int64)
@@ -89,7 +88,7 @@ def _stores(moves: Moves) -> tuple[Array, Array]:
 
 
 def _extent(place: Local) -> tuple[Array, Array, Array]:
-    """Return the first row, the number of rows and the number of columns of operands. The numbers are 0 for garbage."""
+    """Return the first row of operands, and their numbers of rows and columns, which are 0 for garbage operands."""
     real = 1 - place.garbage
     return place.row, place.rows * real, place.cols * real
 
@@ -113,13 +112,13 @@ def _computes(work: Computes, config: Config) -> Array:
         weights,
         np.where(weights, 0, settings["shift"]),
         (settings["activation"] == RELU).astype(np.int64),
-        # WS after OS with kept weights: the array contains sums, and uses their low 8 bits as weights (PE.scala).
+        # SUMS: since the last fresh weights, an OS compute has left sums in the array.
         weights & (_last(weights == 0) >= np.maximum(_last(work.fresh == 1), 0)),
     )
 
 
 def _last(marked: Array) -> Array:
-    """For each element, return the index of the last marked element up to it, or -1, int64 [k]."""
+    """Return for each index the last marked index that is not larger, or -1, int64 [k]."""
     return np.maximum.accumulate(np.where(marked, np.arange(len(marked)), -1))
 
 
@@ -136,7 +135,7 @@ class Machine:
         self.array = np.zeros((samples, config.dim, config.dim), np.int32)
         bits = config.pe_bits if rules.sums == "pe_bits" else 32
         self.normaliser = Normaliser(samples)
-        # If a row of A times a column of W, plus D, always fits the bits of a sum, the loop need not wrap sums.
+        # The loop wraps sums only if a row of A times a column of W, plus D, can exceed the width of a sum.
         overflows = config.dim * (1 << 14) + (1 << 7) >= 1 << (bits - 1)
         first = rules.relu == "before_scale"
         shifts = rules.os_shift == "always"
@@ -144,8 +143,8 @@ class Machine:
         self._rules = loop.Rules(int(first), int(shifts), bits, int(overflows), floor)
 
     def run(self, plan: Plan, sequence: Array) -> None:
-        """Execute the steps in `sequence` (int64) of a plan. Raises MachineError for an access outside a segment."""
-        # The loop runs up to the next step of the normaliser. This method then executes that step.
+        """Execute the steps `sequence` (int64) of a plan. Raises MachineError for an access outside a segment."""
+        # Steps of the normaliser divide the sequence into parts for the loop.
         low = 0
         for high in np.flatnonzero(np.isin(sequence, plan.norms)).tolist():
             self._run(plan, sequence[low:high])
@@ -163,8 +162,8 @@ class Machine:
         used[count + entry[(chosen == loop.STORE) | (chosen == loop.POOL)]] = True
         first = np.concatenate([plan.loads[0], plan.stores[0]])
         end = np.where(used, np.concatenate([plan.loads[1], plan.stores[1]]), first)
-        # The DRAM ranges of all steps are copied to one array for the loop. Moves that do not run get empty ranges, so
-        # they need no segment.
+        # For the loop, copy the DRAM ranges of all steps to one array. A move that does not run gets an empty range,
+        # which needs no segment.
         memory, places = self.dram.span(self.samples, first, end, np.arange(len(first)) >= count)
         tables.loads[:, [loop.L_PLACE, loop.L_PITCH]] = places[:count]
         tables.stores[:, [loop.S_PLACE, loop.S_PITCH]] = places[count:]

@@ -1,8 +1,9 @@
 """The optional normaliser of a machine: layer normalisation, i-gelu and softmax of accumulator rows.
 
-An mvout with a norm command updates statistics instead of writing. The activation of config_st and config_norm uses
-these statistics. Source: apply_norm and apply_pre_activation_acc of libgemmini, which computes in int32 and float32.
-The golden programs `norm_*` were run on libgemmini. The measured RTL has no normaliser.
+An mvout with a norm command updates statistics instead of writing. Later mvouts use these statistics in the activation
+that config_st and config_norm select. The source is libgemmini (apply_norm and apply_pre_activation_acc), which
+computes in int32 and float32. The golden programs `norm_*` were run only on libgemmini: the RTL builds have no
+normaliser.
 """
 
 from __future__ import annotations
@@ -15,35 +16,35 @@ import numpy as np
 
 from tilewright.array import Array
 
-#: The number of statistics that are kept at once.
+#: The number of rows whose statistics are kept at once.
 IDS = 256
 LEAST = np.int32(-(1 << 31))
 
 
 class Norm(IntEnum):
-    """The norm command of a local address. RESET writes the row; all other commands only update statistics."""
+    """The norm command of a local address. RESET writes the row, and all other commands only update statistics."""
 
     RESET, SUM, MEAN, VARIANCE, INV_STDDEV, MAX, SUM_EXP, INV_SUM_EXP = range(8)
 
 
 class Activation(IntEnum):
-    """The activation for results that leave the accumulator."""
+    """The activation that is applied to a row of the accumulator when it is stored."""
 
     NONE, RELU, LAYERNORM, IGELU, SOFTMAX = range(5)
 
 
-#: For each command, the command for all blocks of a row except the last block.
+#: The command that replaces a command for all blocks of a row except the last block.
 PARTIAL = {Norm.MEAN: Norm.SUM, Norm.INV_STDDEV: Norm.VARIANCE, Norm.INV_SUM_EXP: Norm.SUM_EXP}
 
 
 def rounded(values: Array, scale: Array) -> Array:
-    """Return int32 times float32, rounded to float32, then half to even, and saturated to int8; as int32."""
+    """Multiply int32 by float32, round half to even, and saturate to the range of int8. The result is int32."""
     product = np.rint(values.astype(np.float32) * scale)
     return np.clip(product, -128, 127).astype(np.int32)
 
 
 class Normaliser:
-    """The registers and statistics of a normaliser, for S samples: statistics are (IDS, S, 1)."""
+    """The registers and statistics of a normaliser for S samples. Each statistic has the shape (IDS, S, 1)."""
 
     def __init__(self, samples: int) -> None:
         self.activation = Activation.NONE
@@ -56,11 +57,10 @@ class Normaliser:
         self.fresh = np.ones(IDS, np.bool_)
 
     def copy(self) -> Normaliser:
-        """Return a copy of the registers and statistics."""
         return deepcopy(self)
 
     def config_st(self, values: Mapping[str, int]) -> None:
-        """Set the activation. NONE keeps SOFTMAX, because only config_norm can select SOFTMAX."""
+        """Set the activation. The value NONE leaves SOFTMAX selected, because only config_norm selects SOFTMAX."""
         if values["activation"] or self.activation != Activation.SOFTMAX:
             self.activation = Activation(values["activation"])
 
@@ -77,7 +77,7 @@ class Normaliser:
             self.qln2 = np.int32(values["qln2"])
 
     def count_row(self, blocks: list[Array], command: int) -> bool:
-        """Add a row, int32 (S, columns) per block, to the statistics. Return whether the store writes the row."""
+        """Add a row to the statistics, as blocks of int32 (S, columns). Return whether the store writes the row."""
         for index, block in enumerate(blocks):
             last = index + 1 == len(blocks)
             self._count(block, Norm(command) if last else PARTIAL.get(Norm(command), Norm(command)))
@@ -115,14 +115,15 @@ class Normaliser:
         self.count[self.stat] += block.shape[1]
 
     def _exp(self, block: Array) -> Array:
-        # exp(x) = 2**-power * exp(near). `near` is in one interval, where a parabola is accurate enough (I-BERT).
+        # exp(x) = 2**-power * exp(near), where `near` lies in a short interval, so a parabola is accurate enough
+        # (I-BERT).
         below = block - self.most[self.stat]
         power = (-below * self.qln2_inv) >> 16
         near = below + power * self.qln2 + self.qb
         return (near * near + self.qc) >> (power & 31)
 
     def activated(self, values: Array) -> Array:
-        """Return int32 values (S, columns) after the activation. ReLU is applied later, after the scale."""
+        """Apply the activation to int32 values (S, columns). `Machine` applies ReLU."""
         if self.activation == Activation.IGELU:
             near = np.minimum(np.abs(values), -self.qb) + self.qb
             erf = np.where(values < 0, -1, 1).astype(np.int32) * (near * near + self.qc)

@@ -110,7 +110,7 @@ class _Emission:
                 self._prefetch(inputs, after)
 
     def _prefetch(self, inputs: Inputs, after: tuple[Inputs, Sums] | None) -> None:
-        """Load while the DMA is idle: offsets of the next job, the rest of this tile's input, input of the next tiles."""
+        """Load while the DMA is idle: the next job's offsets, the rest of this tile's input, the next tiles' input."""
         issue = self.issue
         turn = inputs.turn + 1
         while issue.loaded < issue.computed - (0 if self.shape.eager else SPARED):
