@@ -1,4 +1,7 @@
-"""The VGG16 engine on a Zynq-7020: 144 multipliers, a state machine per kind of layer, block RAM paged by the CPU."""
+"""The VGG16 engine on a Zynq-7020: 144 multipliers, a state machine per kind of layer, and block RAM.
+
+The CPU (PS) moves blocks ("pages") between DDR and block RAM.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ from tilewright.targets.zynq.timing import service
 if TYPE_CHECKING:
     from tilewright.targets.zynq.launch import ZynqLaunch
 
-#: A change to a preset. Its text also has the changed keys and values. The clock frequency does not change.
+#: The change to the preset `fast`, except for the clock frequency. Its text lists the changed keys.
 PRESET = "the preset fast"
-#: Changes of an engine that may save cycles: the keys to set, and whether the network must be compiled again. Sources:
-#: config.py. bench/zynq_whatif.py has more, with costs.
+#: Changes of an engine that may save cycles: a text, the keys to set, and whether the network must be compiled again.
+#: config.py has the sources. bench/zynq_whatif.py has more changes, with their costs.
 CHANGES: tuple[tuple[str, dict[str, int | str], bool], ...] = (
     ("page services without handshake", {"handshake": 0}, False),
     ("stores that are read in all block RAMs at once", {"banked": 1, "ports": 2}, False),
@@ -41,7 +44,7 @@ CHANGES: tuple[tuple[str, dict[str, int | str], bool], ...] = (
 
 
 class Zynq(LaunchedTarget[Config]):
-    """The target Zynq (see targets/base.py). The pass `order` is missing, because the order of work is fixed."""
+    """The target Zynq. See targets/base.py for the methods. The order of work is fixed, so no pass `order` exists."""
 
     name = "zynq"
     kind = Config
@@ -95,7 +98,7 @@ class Zynq(LaunchedTarget[Config]):
                 yield Change(f"{text}: {named}" if text == PRESET else text, changed, recompile=recompile)
 
     def excess(self, config: Config) -> str:
-        """Return an empty text: config.py refuses a configuration that does not fit the chip."""
+        """Return "": every configuration fits the chip, because config.py refuses all others."""
         return ""
 
     def rtl(self, config: Config) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
-"""The causes of cycles on the VGG16 engine, each with its meaning and a remedy.
+"""The causes of cycles on the VGG16 engine: the meaning of each cause, and a remedy.
 
-The engine works, or waits for the processor (PS), which moves the blocks (pages) of the stores in block RAM.
+In each cycle, the engine works or waits for the processor (PS), which moves the blocks (pages) of the stores.
 """
 
 from __future__ import annotations

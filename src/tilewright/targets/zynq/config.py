@@ -1,9 +1,7 @@
-"""The parameters of one engine, each with its unit and source, and the number of DSP48 and BRAM36 in the engine.
+"""The parameters of one engine with their units and sources, and the number of DSP48 and BRAM36 in the engine.
 
 The engine has four stores in block RAM: data, weight, bias and result. A store holds one or two blocks of its operand.
-
-Sources: [D] stated by the document (README.md); [I] our interpretation, where the document is silent; [W] our own
-change.
+[D] marks what the document says (README.md), [I] our interpretation where the document is silent, [W] our own change.
 """
 
 from __future__ import annotations
@@ -19,18 +17,18 @@ TAPS = 9
 GROUP = 16
 LANES = TAPS * GROUP
 STORES = ("data", "weight", "bias", "result")
-#: The number of channels with requantisation factors in the engine, and of BRAM36 for the factors: doubles in 512 x 72
-#: bits [I].
+#: The engine has requantisation factors for this number of channels, as doubles in 8 BRAM36 of 512 x 72 bits [I].
 FACTORS = 1 << 12
 FACTOR_BRAM = 8
-#: DSP48 of the multiplier for requantisation, and of address logic, as Yosys counts them (docs/gateware-zynq.md).
+#: The number of DSP48 in the requantiser and in address logic (by layout), counted by Yosys (docs/gateware-zynq.md).
 REQUANTISATION = 8
 ADDRESSES = {"rows": 3, "hwc": 1, "chw": 1}
-#: With `window`: the number of words in a line of the data store and of the weight store. Each frame begins at a new
-#: line. A line of weights serves one iteration: 32 BRAM36 of 36 bits. The data store does not use parity bits.
+#: The number of words per line of the stores with `window`. A line of weights serves one iteration: it fills the width
+#: of 32 BRAM36 of 36 bits. A line of data does not use the parity bits.
 LINE = {"data": 256, "weight": LANES}
-DEEPEST = 32  # and the number of 16-channel groups in the window buffer
-#: One BRAM36: capacity in words of 8 bits and of 32 bits (parity bits are not used), bytes per port and cycle.
+#: The number of 16-channel groups of a pixel for which the window buffer has room.
+DEEPEST = 32
+#: The capacity of one BRAM36 in words of 8 bits and of 32 bits, without parity bits, and its bytes per port and cycle.
 BRAM_WORDS = 4096
 BRAM_BIASES = 1024
 BRAM_PORT_BYTES = 4
@@ -46,36 +44,36 @@ class Config(MachineConfig):
 
     where = "zynq config"
 
-    layout: str = word("rows", "chw", "hwc", "rows")  # word order in DDR [not in D]; rows: hwc in blocks of rows [I]
-    fc_lanes: int = number(LANES, 16, LANES)  # products per FC iteration [D]: pseudo-code 144, table 3 16
-    #: `states`: request, delay and accumulate are separate states [D]; all others [W].
+    layout: str = word("rows", "chw", "hwc", "rows")  # word order in DDR [not in D]; rows: hwc, in blocks of rows [I]
+    fc_lanes: int = number(LANES, 16, LANES)  # products per FC iteration [D]: 144 in the pseudo-code, 16 in table 3
+    #: `states` has separate states for request, delay and accumulation [D]. All other values merge states [W].
     control: str = word("states", "states", "direct", "pruned", "pipelined", only_time=True)
-    lat_use: int = number(1, 0, 1)  # wait for a sum, in cycles [D]; 0 reads the sum too early
+    lat_use: int = number(1, 0, 1)  # cycles of waiting for a sum [D]; with 0, the sum is read too early
     # 1: read all BRAM36 of a store at once, 4 bytes per port [W]; 0: 1 byte [D]
     banked: int = number(0, 0, 1, only_time=True)
-    ports: int = number(1, 1, 2, only_time=True)  # ports per BRAM36 of a banked store that the loader reads [W]
-    # table: lanes filled as fast as for one output; full: slower
+    ports: int = number(1, 1, 2, only_time=True)  # ports per BRAM36 for the loader, if `banked` [W]
+    # once: the lanes of all outputs are filled as fast as those of one output; full: slower
     fetch: str = word("once", "once", "full", only_time=True)
     frames: int = number(1, 1, 2)  # blocks per store: 1 [D]; 2: double buffering [W]
-    resident: int = number(0, 0, 1)  # 1, with two frames: a block that is still in its store is not loaded again [W]
+    resident: int = number(0, 0, 1)  # 1 (with two frames): do not load a block that is still in its store [W]
     data_bits: int = number(17, 4, 27)  # log2 of the words per block [D]; 17 uses 32 BRAM36
     weight_bits: int = number(17, 4, 27)
     result_bits: int = number(17, 4, 27)
     bias_bits: int = number(10, 1, 20)  # log2 of the biases per block, 32 bits each; 10 uses one BRAM36 [I]
-    block_bits: int = number(10, 1, 20)  # width of the block register [D]
-    oc_blocking: int = number(0, 0, 1)  # 1: one sweep over the data serves all kernels of a weight block [W]
-    outputs: int = number(1, 1, 16)  # sums per iteration: neighbouring positions, or FC outputs [W]
-    macs_per_dsp: int = number(1, 1, 2)  # 2: a DSP48 makes two int8 products that share a factor [W]
-    write_behind: int = number(0, 0, 1, only_time=True)  # 1: a result is written while the next one is computed [W]
-    #: 1: a buffer keeps the data of an iteration's outputs until all kernels of a weight block have used these data [W]
+    block_bits: int = number(10, 1, 20)  # the width of the block register [D]
+    oc_blocking: int = number(0, 0, 1)  # 1: one sweep over the data for all kernels of a weight block [W]
+    outputs: int = number(1, 1, 16)  # sums per iteration, of neighbouring positions or FC outputs [W]
+    macs_per_dsp: int = number(1, 1, 2)  # 2: a DSP48 computes two int8 products with a common factor [W]
+    write_behind: int = number(0, 0, 1, only_time=True)  # 1: write results while the next results are computed [W]
+    #: 1: a buffer keeps the data of a position group until all kernels of a weight block have used them [W]
     window: int = number(0, 0, 1)
     axi_bytes: int = number(4, 1, 64, only_time=True)  # bytes that the PS moves per cycle [I]
-    # cycles of one page service in addition to its transfer [I]
+    # cycles that a page service takes in addition to its transfer [I]
     handshake: int = number(500, 0, 1 << 20, only_time=True)
     fc_batch: int = number(1, 1, 64)  # samples that share one pass over the FC weights [W]
-    # cycles per word for the PS to rearrange results; 0: not counted [I]
+    # cycles per result for the PS to rearrange results; 0: not counted [I]
     relayout: int = number(0, 0, 1 << 10, only_time=True)
-    pool_side: int = number(224, 2, 1 << 10)  # longest row of a pool, in its shift register [I]
+    pool_side: int = number(224, 2, 1 << 10)  # the longest row of a pool, which must fit its shift register [I]
     clock_mhz: int = number(100, 1, 1000, only_time=True)  # [I]
     dsp_budget: int = number(220, 1, 1 << 16)  # xc7z020 [D]
     bram_budget: int = number(140, 1, 1 << 16)  # xc7z020, BRAM36 [D]
@@ -138,17 +136,20 @@ class Config(MachineConfig):
                 raise ConfigError("zynq config", reason, f"set {store}_bits=8 or more")
 
     def lines(self, store: str) -> int:
-        """Return, with `window`, the number of lines of a block of data or weights."""
+        """Return the number of lines of a data or weight block with `window`."""
         return self.block_words(store) // LINE[store]
 
     def block_words(self, store: str) -> int:
-        """Return the number of words per block of a store. A word of the bias store has 32 bits, all others 8."""
+        """Return the number of words per block of a store.
+
+        Words of the bias store have 32 bits; all other words have 8.
+        """
         return 1 << int(getattr(self, f"{store}_bits"))
 
     @property
     def bill(self) -> dict[str, int]:
         """The number of DSP48 and of BRAM36 of each part, by name."""
-        # Multipliers outside the compute unit are made of logic if the chip has too few DSP48 for all of them.
+        # If the chip has too few DSP48, the multipliers outside of the compute unit are made of logic.
         stores = {
             store: self.frames * -(-self.block_words(store) // (BRAM_BIASES if store == "bias" else BRAM_WORDS))
             for store in STORES
@@ -163,12 +164,10 @@ class Config(MachineConfig):
 
     @property
     def unit_dsp(self) -> int:
-        """The number of DSP48 of the compute unit."""
         return -(-LANES * self.outputs // self.macs_per_dsp)
 
     @property
     def logic(self) -> bool:
-        """Whether multipliers outside the compute unit are made of logic."""
         return self.unit_dsp + REQUANTISATION + ADDRESSES[self.layout] + 2 * self.resident > self.dsp_budget
 
     @property
@@ -184,23 +183,22 @@ class Config(MachineConfig):
         return LANES * self.outputs
 
     def fetch_bytes(self, store: str) -> int:
-        """Return the number of words that the loader reads from a store per cycle."""
         return BRAM_PORT_BYTES * self.ports * self.bill[f"{store} store (BRAM36)"] if self.banked else 1
 
     def fill(self, fc: bool = False) -> int:
-        """Return the cycles in which the loader fills the lanes for one iteration (with `fc`: of an FC layer)."""
+        """Return the cycles that the loader needs to fill the lanes for one iteration, with `fc` of an FC layer."""
         if self.window:
             return 1
         data = LANES
         weights = LANES
-        # Several outputs share weights in a convolution, and data in an FC layer. `full` reads the other operand for
-        # each output.
+        # In a convolution, outputs share the weights; in an FC layer, outputs share the data. `full` reads the operand
+        # that is not shared for each output.
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
         return max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))
 
     def iteration(self, fc: bool = False) -> int:
-        """Return the cycles of an iteration (with `fc`: of an FC layer): filling the lanes, then the control states."""
+        """Return the cycles of an iteration, with `fc` of an FC layer: the fill of the lanes, then control states."""
         states = {"states": 2 + self.lat_use, "direct": 1 + self.lat_use, "pruned": 1, "pipelined": 0}
         return self.fill(fc) + states[self.control]
 
@@ -208,12 +206,12 @@ class Config(MachineConfig):
         return self.block_words(store) * (4 if store == "bias" else 1)
 
     def transfer(self, store: str) -> int:
-        """Return the cycles in which the CPU serves one page. The CPU always moves a whole block of the store."""
+        """Return the cycles of one page service, in which the CPU always moves a whole block."""
         return -(-self.block_bytes(store) // self.axi_bytes) + self.handshake
 
 
-#: `repaired` has a layout that avoids unnecessary loads of blocks. `literal` is the document's design according to its
-#: pseudo-code (144 products per FC iteration), and `literal16` according to its table 3 (16 products).
+#: `repaired` has a layout that avoids unnecessary loads of blocks. `literal` is the document's design by its
+#: pseudo-code (144 products per FC iteration), and `literal16` is the design by its table 3 (16 products).
 PRESETS: dict[str, dict[str, Any]] = {
     "repaired": {},
     "literal": {"layout": "chw"},
@@ -226,6 +224,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 #: The document's first design, with a whole layer of VGG16 in BRAM: 2**22 words of data, 2**22 results, 2**27 weights.
-#: This choice raises ConfigError with the bill.
+#: It does not fit the chip, so it raises ConfigError.
 REFUSED: dict[str, dict[str, Any]] = {"first": {"data_bits": 22, "weight_bits": 27, "result_bits": 22, "bias_bits": 12}}
 Config.presets = PRESETS | REFUSED

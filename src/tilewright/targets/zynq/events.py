@@ -1,9 +1,8 @@
-"""Count the events of a layer: products, results, words of the stores, pages. Everything is in closed form.
+"""Count the events of a layer: products, results, words of the stores, pages.
 
-The engine computes `outputs` sums at a time, which share a weight (convolutions) or a data word (FC). The samples of a
-batch share the weights of an FC layer. A shared word is read once, and padding is not read. With `window`, the data
-store is read to fill the window buffer, and reads for padding count too. The CPU moves whole blocks to and from the
-stores.
+The engine computes `outputs` sums at a time, which share a weight (convolution) or a data word (FC layer). The samples
+of a batch share the weights of an FC layer. The engine reads a shared word once, and does not read padding. With
+`window`, it reads the data store to fill the window buffer, also for padding. The CPU moves whole blocks.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
 from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk, window_pixels
 
-#: Bits of a sum, and of a bias.
+#: The width of sums and biases in bits.
 WIDE = 32
 
 
 def events(layer: Layer, trace: Trace | None) -> Events:
-    """Return the events of a layer for one sample. Without a trace, pages are not counted."""
+    """Return the events of a layer for one sample, without pages if there is no trace."""
     missing = {
         "leakage, clock and control": "the layer does not determine them",
         "requantisation": "the document does not say how the engine does it",
@@ -51,7 +50,7 @@ def events(layer: Layer, trace: Trace | None) -> Events:
 
 
 def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
-    """Return the accesses to each store. Words that the CPU moves are counted for all stores together."""
+    """Return the engine's accesses to each store, and the CPU's accesses to all stores together."""
     config = layer.config
     if layer.kind == Kind.POOL:
         reads = {"data": layer.inputs}
@@ -75,7 +74,7 @@ def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
 
 
 def _pages(layer: Layer, trace: Trace) -> Array:
-    """Return the transfers of pages, int64 [n, 2]. The blocks of a store lie in their own rows."""
+    """Return the page transfers, int64 [n, 2]: address and bytes. Each store has DRAM rows of its own."""
     sizes = [layer.config.block_bytes(store) for store in STORES]
     texts = map(trace.table.describe, range(len(trace.table)))  # such as "load weight block 3"
     names = [next((word for word in text.split() if word in STORES), "") for text in texts]

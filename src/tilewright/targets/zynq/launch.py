@@ -22,7 +22,7 @@ from tilewright.targets.zynq.timing import service
 
 
 class ZynqLaunch(Launched[Config]):
-    """One launch of the engine. Its methods are documented in tilewright/targets/launched.py."""
+    """One launch of the engine. See tilewright/targets/launched.py for the methods."""
 
     def __init__(self, program: Program, launch: Launch, config: Config, timing: str) -> None:
         super().__init__(program, launch, config, timing)
@@ -40,14 +40,14 @@ class ZynqLaunch(Launched[Config]):
         return Stored("data", x, Placement.of(x.shape, x.dtype)), result
 
     def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the input codes. Without a network, return the program's own input, or zeros."""
+        """Return the input codes. A launch without a network has its own input, or zeros."""
         if self.sites:
             return super().pack(values)
         data = np.zeros(self.layer.inputs, np.uint8) if self.image.data is None else self.image.data
         return {"data": data[None]}
 
     def codes(self, inputs: Mapping[str, Array]) -> Array:
-        """Return packed input codes in the shape of the layer's input, (S, *input_shape)."""
+        """Reshape packed input codes to (S, *input_shape)."""
         dtype = np.int8 if self.layer["x_signed"] else np.uint8
         return inputs["data"].view(dtype).reshape(-1, *self.layer.input_shape)
 
@@ -66,7 +66,7 @@ class ZynqLaunch(Launched[Config]):
         return LaunchResult({}, findings, trace, (figures,), figures.bound, partial(events, self.layer, trace))
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return the findings: a race if the engine reads incomplete sums (lat_use=0), else an empty list."""
+        """Return a race if the engine reads incomplete sums (lat_use=0), else nothing."""
         if self.layer.config.lat_use or self.layer.kind == Kind.POOL:
             return ()
         message = (

@@ -1,7 +1,7 @@
-"""Compile a network to launches, one per layer. A node becomes a descriptor, or has a reason to run on the host.
+"""Compile a network to launches, one per layer. A node becomes a descriptor, or runs on the host for a stated reason.
 
-`explain` prints the network analysis of the engine's document (tables 1, 2 and 4; see README.md), and the blocks and
-cycles of each layer.
+`explain` repeats the network analysis of the engine's document (tables 1, 2 and 4; see README.md), and adds the blocks
+and cycles of each layer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TAKES = Takes(("int8", "uint8"), ("int8", "uint8"), weight_zero_point=True)
 
 
 def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
-    """Return the engine's layer that a node becomes, or the reason why the host runs the node."""
+    """Return the layer that computes a node, or the reason why the host runs the node."""
     op = site.node.op
     if isinstance(op, MaxPool2D):
         fields = _pool(site, op, mode)
@@ -47,7 +47,7 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
         field = LAYOUT.by_name[name]
         if not field.low <= value <= field.high:
             return f"{name}={value} is outside {field.low}..{field.high}, the range of the descriptor's field"
-    # The sizes fit into the descriptor's fields. Whether they fit into blocks and stores depends on the configuration.
+    # The sizes fit the descriptor, but may not fit the blocks and stores of the configuration (walk.refusal).
     layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
     return walk.refusal(layer) or layer
 
@@ -81,7 +81,7 @@ def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, i
             return f"a batch of {x.size // w.shape[1]} rows is not supported; use one row"
         fields = {"kind": int(Kind.FC), "r": w.shape[1], "l": w.shape[0]}
     requant = _requant(site, op, mode)
-    relu = requant.low == requant.zero_point  # then clipping alone has the effect of ReLU
+    relu = requant.low == requant.zero_point  # clipping to `low` includes ReLU
     return {
         **fields,
         **_words(x, out),
@@ -104,14 +104,14 @@ def _requant(site: Site, op: Linear, mode: Rounding) -> Requant:
 
 
 def _differs(window: Window, only: Window) -> str:
-    """Return the attributes of a window that differ from `only`, the supported window, as text."""
+    """Return text with the attributes of a window that differ from the supported window, `only`."""
     marks = {"kernel": "x", "stride": "x", "padding": "/", "dilation": "x"}
     pairs = {name: (getattr(window, name), getattr(only, name)) for name in marks}
     return ", ".join(f"{name} {marks[name].join(map(str, a))}" for name, (a, b) in pairs.items() if a != b)
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """Compile a network; the program has one step per node, in order. Blocks of constants follow each other in DDR."""
+    """Compile a network to one step per node, in order. The blocks of constants are contiguous in DDR."""
     mode = rounding_mode(rounding)
     steps: list[Launch | HostStep] = []
     weight_base = bias_base = 0
@@ -144,7 +144,7 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
 
 
 def explain(program: Program, config: Config, timing: str) -> Stages:
-    """Return all tables of the command `explain`. Tables 1, 2 and 4 need a program with a network."""
+    """Return the tables of the command `explain`. A program without a network has no tables 1, 2 and 4."""
     layers = [(launch.name, LayerImage.of(launch, config).layer) for launch in program.launches]
     analysis = _analysis(program.graph) if program.graph else ()
     code = [f"{name}: {DESCRIPTORS.notation.show(layer.fields)}" for name, layer in layers]

@@ -17,11 +17,11 @@ from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk
 
 
 class Work(NamedTuple):
-    """Groups of results in order, each column int64 [groups].
+    """Groups of results in order, int64 [groups] each. The ends of ranges are exclusive.
 
-    The engine works on a group from engine cycle `start` to `end` (without waits), and then has written the results
-    `first` to `after`. Results are numbered in the order of writing. A group reads the input rows `top` to `bottom`
-    (exclusive), and the kernels of the channels `low` to `high` (exclusive). `row` is the group's row of the result.
+    The engine works on a group from engine cycle `start` to `end`. It writes the results `first` to `after`, numbered
+    in the order of writing, in row `row`. It reads the input rows `top` to `bottom`, and the kernels of the channels
+    `low` to `high`.
     """
 
     start: Array
@@ -36,7 +36,6 @@ class Work(NamedTuple):
 
 
 def work(layer: Layer) -> Work:
-    """Return the work of one run of a layer."""
     if layer.kind == Kind.POOL:
         return _pool(layer)
     return _fc(layer) if layer.kind == Kind.FC else _conv(layer)
@@ -77,7 +76,7 @@ def _fc(layer: Layer) -> Work:
 
 
 def _pool(layer: Layer) -> Work:
-    """Return the work of a pool. The engine reads channel by channel; a row of results needs two rows of elements."""
+    """Return the work of a pool, which reads channel by channel: a group is two rows of elements."""
     rows = layer["rows"] // 2
     cols = layer["cols"] // 2
     channels = layer["ic"]
@@ -102,7 +101,7 @@ DDR, FRAMES, RESULTS = range(3)
 
 @dataclass(frozen=True)
 class Row:
-    """The engine's work on one row, up to the next row or page fault. It completes the results `first` to `after`."""
+    """The engine's work on one row, up to the next row or page fault, which completes results `first` to `after`."""
 
     name: str
     first: int
@@ -122,7 +121,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class PageService:
-    """A service of the CPU, which loads the pages `blocks` of a store into `frames`, or writes results to DDR."""
+    """A service of the CPU, which loads the pages `blocks` of a store to `frames`, or writes results to DDR."""
 
     text: str
     store: int
@@ -136,7 +135,7 @@ class PageService:
 
 
 class When(NamedTuple):
-    """The times of rows and services: start and end cycle, cycles of waiting before the start, cause, tokens (bits)."""
+    """The times of steps: start, end, waiting cycles before the start, cause of the wait, bit masks of tokens."""
 
     start: Array
     end: Array
@@ -148,7 +147,6 @@ class When(NamedTuple):
 
 
 def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], When]:
-    """Return the rows and services of a layer in order, and their times."""
     plan = schedule(layer, paged)
     done = work(layer)
     rows, times = _rows(layer, plan, done)
@@ -163,8 +161,8 @@ def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], Whe
 
 
 def _pushes(plan: Schedule) -> Array:
-    """Return, for each service, the bit of the token that ends a wait of the engine; 0 if the service ends no wait."""
-    # The k-th wait for a store ends with the k-th service of the same cause.
+    """Return the bit of the token that each service sends to end a wait of the engine, or 0."""
+    # The k-th wait for a cause ends with the k-th service of this cause.
     waits = plan.waits
     pushes = np.zeros(len(plan.service.cause), np.int64)
     for cause in range(len(CAUSES)):
@@ -177,9 +175,9 @@ def _pushes(plan: Schedule) -> Array:
 
 
 def _rows(layer: Layer, plan: Schedule, done: Work) -> tuple[list[Row], Array]:
-    """Return the engine's work and its times (columns of When), divided where a row begins or the engine waits."""
-    # Edges are engine cycles without waits. For each edge, `late` has the sum of the earlier waits. Edge plus `late` is
-    # the cycle.
+    """Divide the engine's work where a row begins or the engine waits. Return the parts and their times (see When)."""
+    # `edges` are engine cycles, which do not include waits. The cycle of an edge is the edge plus the sum of the
+    # earlier waits (`late`).
     waits = plan.waits
     begins = np.flatnonzero((np.diff(done.row, prepend=-1) != 0) | (np.diff(done.low, prepend=-1) != 0))
     edges = np.unique(np.concatenate([[0], done.start[begins], waits.at[waits.wait > 0]]))

@@ -1,8 +1,9 @@
 """A layer for the debugger, row by row and page by page (see sim/walk.py).
 
 An instruction of the engine is a whole layer. The debugger divides it into *rows* and *services*. A row is the work on
-one row of the result for some channels. In a service, the CPU moves a page. The memory `result` has results in the
-order of writing, until the CPU moves their page to DDR. `frames` has the number of the page in each frame of block RAM.
+one row of the result for some channels. In a service, the CPU moves a page. The memory `result` contains results in the
+order of writing until the CPU moves them to DDR. The memory `frames` contains the page number of each frame of block
+RAM.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tilewright.targets.zynq.values import machine
 
 @dataclass
 class Memories:
-    """DDR, the page in each frame of block RAM, int32 [1, frames], and the engine's results, [1, results]."""
+    """DDR, the page number of each frame of block RAM, int32 [1, frames], and the engine's results, [1, results]."""
 
     dram: Dram
     frames: Array
@@ -38,7 +39,7 @@ class Memories:
 
 
 class ZynqState(State):
-    """The contents of block RAM and DDR after some rows and services of a layer."""
+    """The state of a layer after some rows and services."""
 
     walk: ZynqWalk
     machine: Memories
@@ -59,7 +60,7 @@ class ZynqState(State):
 
 
 class ZynqWalk(Walk):
-    """One layer with its input `data`, codes of its input shape (see sim.walk.Walk)."""
+    """One layer with its input codes `data`, in the layer's input shape (see sim.walk.Walk)."""
 
     def __init__(self, launched: ZynqLaunch, data: Array) -> None:
         image = launched.image
@@ -73,7 +74,7 @@ class ZynqWalk(Walk):
         self._dtype = np.dtype(np.int8 if layer["y_signed"] else np.uint8)
         sizes = {"data": layer.inputs, "weight": image.weight.size, "bias": 4 * image.bias.size}
         ends = np.cumsum([0, *sizes.values(), layer.outputs]).tolist()
-        # All operands follow each other in one space, DDR. `base` has the begin of each operand.
+        # All operands are contiguous in one space, DDR. `base` has the start of each operand.
         self.base = dict(zip((*sizes, "result"), ends, strict=False))
         kinds = {"data": "input", "weight": "const", "bias": "const", "result": "output"}
         self.segments = tuple(
@@ -94,7 +95,7 @@ class ZynqWalk(Walk):
 
     @cached_property
     def codes(self) -> Array:
-        """The codes of the layer's results in the order of writing, [results]."""
+        """The layer's results in the order of writing, [results]."""
         image = self._image
         results = machine.run(image.layer, self._data[None], image.weight, image.bias, image.factor)
         return results.reshape(-1)[placement.writing_order(image.layer)].view(self._dtype)
@@ -107,7 +108,7 @@ class ZynqWalk(Walk):
         return Trace(self.table, when.start, when.end, when.wait, cause, none, none, none, 0, when.cycles)
 
     def details(self, step: int) -> Sequence[str]:
-        """Return the frames that a service fills, with their pages, by store; or the results of a row."""
+        """Return text about the frames and pages of a service, or about the results of a row."""
         work = self.steps[step]
         if isinstance(work, Row):
             return [f"  results {work.first} to {work.after - 1} of {self._image.layer.outputs}"]
@@ -124,7 +125,7 @@ class ZynqWalk(Walk):
 
     @cached_property
     def placements(self) -> Mapping[str, PlacedTensor]:
-        """The placement of tensors in DDR: the input unchanged, results in the order of writing."""
+        """The placement of tensors in DDR. The input keeps its order, and results are in the order of writing."""
         if not self._launched.sites:
             return {}
         site = self._launched.sites[0]
@@ -160,7 +161,7 @@ class ZynqWalk(Walk):
         )
 
     def _touched(self, step: Row | PageService) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """Yield the footprint of a row or a service. A row reads DDR, not the frames."""
+        """Yield the footprint of a row or a service. In this model, a row reads operands from DDR instead of frames."""
         layer = self._image.layer
         if isinstance(step, Row):
             yield RESULTS, WRITE, step.first, step.after - step.first, 1, 0

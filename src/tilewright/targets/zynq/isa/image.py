@@ -9,8 +9,8 @@ fc r=4 l=2 relu=0 rule=float w_signed=1 ...
 .array factor float64 1
 000000000000f03f
 
-Arrays are little-endian bytes. Weights are (oc, 3, 3, ic) or (l, r). `.array data uint8 ...` is the input of a
-launch without a network, (rows, cols, ic) or (r).
+Arrays are little-endian bytes. Weights have the shape (oc, 3, 3, ic) or (l, r). A launch without a network may have
+its input as `.array data uint8 ...`, (rows, cols, ic) or (r).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tilewright.targets.zynq.config import GROUP, TAPS, Config
 from tilewright.targets.zynq.isa.layer import DESCRIPTORS, LAYOUT, Kind, Layer
 from tilewright.targets.zynq.timing import walk
 
-#: The largest operand in words. This limit prevents huge allocations for a damaged file.
+#: The largest operand in words. The limit prevents huge allocations for a damaged file.
 MAX_WORDS = 1 << 28
-#: The arrays of a launch and their types. A launch without a network may also have its input, `data`.
+#: The arrays of a launch and their types. A launch without a network may also contain `data`, its input.
 ARRAYS = {"weight": "uint8", "bias": "int32", "factor": "float64", "data": "uint8"}
 
 
@@ -40,8 +40,8 @@ ARRAYS = {"weight": "uint8", "bias": "int32", "factor": "float64", "data": "uint
 class LayerImage:
     """The contents of a launch: a layer and its constants.
 
-    Weights (oc, 9, ic) or (l, r) are int8 or uint8; bias is int32 [channels], factor float64 [1 or channels];
-    data is the input of a launch without a network, uint8 [inputs], else None.
+    The weights, (oc, 9, ic) or (l, r), are int8 or uint8. The bias is int32 [channels], and the factor is float64 [1 or
+    channels]. `data` is the input of a launch without a network, uint8 [inputs], or None.
     """
 
     layer: Layer
@@ -52,7 +52,7 @@ class LayerImage:
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> LayerImage:
-        """Return the contents of a launch. Raises ProgramError if a part is missing or invalid, as in a bad file."""
+        """Return the contents of a launch. Raises ProgramError if a part is missing or invalid."""
         contents = Contents(launch)
         insns = contents.array("insns", np.uint8, (1, LAYOUT.nbytes))
         try:
@@ -76,7 +76,7 @@ class LayerImage:
 
 
 def _refusal(layer: Layer) -> str:
-    """Return the reason why the engine cannot run the layer of a descriptor; "" if it can run it."""
+    """Return the reason why the engine cannot run the layer of a descriptor, or ""."""
     sizes = ("r", "l") if layer.kind == Kind.FC else ("ic", "rows", "cols", *(["oc"] if layer.conv else []))
     empty = [name for name in sizes if not layer[name]]
     low, high = (-128, 127) if layer["y_signed"] else (0, 255)
@@ -110,7 +110,7 @@ GRAMMAR = Grammar(
 
 
 def text_of(launch: Launch, config: Config) -> Text:
-    """Return the text of a launch. `launch_of` is the exact inverse."""
+    """Return the text of a launch, which `launch_of` reads back exactly."""
     sections = [Section("", code=[DESCRIPTORS.notation.show(LayerImage.of(launch, config).layer.fields)])]
     for name, dtype in ARRAYS.items():
         array = launch.arrays.get(name)
@@ -123,7 +123,7 @@ def text_of(launch: Launch, config: Config) -> Text:
 def launch_of(text: Text, config: Config) -> Launch:
     """Return the launch that a text describes.
 
-    Raises ProgramError with the line and column of a mistake, and the expected words.
+    Raises ProgramError with the line and column of a mistake, and with the expected words.
     """
     layers = text.code(".layer")
     if not layers:

@@ -5,11 +5,12 @@
     pool ic=64 rows=224 cols=224 ...               2x2, stride 2: the largest of four codes
     fc r=25088 l=4096 ...                          l outputs, each the sum of r products
 
-Convolutions are 3x3, stride 1, same padding. ic, oc, r, l are the document's IC, OC, R, L. `rows` and `cols` are the
-sides of the layer's input; the document's S is rows * cols. A sum adds `(x - zx) * (w - zw)` and a bias; with `relu`,
-negative sums become 0. A result is `clip(round(sum * factor) + zy, low, high)`, rounded by `rule`, with one factor per
-layer or per output channel. `x_signed`, `w_signed` and `y_signed`: the words are int8, otherwise uint8. `..._base`: the
-first block of an operand; each operand has an address space of its own.
+Convolutions are 3x3 with stride 1 and same padding. ic, oc, r and l are the document's IC, OC, R and L. `rows` and
+`cols` are the sides of the layer's input, and the document's S is rows * cols. A sum adds products
+`(x - zx) * (w - zw)` and a bias. With `relu`, negative sums become 0. A result is
+`clip(round(sum * factor) + zy, low, high)`, rounded by `rule`, with one factor per layer or per output channel. With
+`x_signed`, `w_signed` or `y_signed`, words of data, weights or results are int8, else uint8. A field `..._base` is the
+first block of an operand. Each operand has an address space of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Kind(IntEnum):
     FC = 3
 
 
-#: Requantisation rules by number. The rule `shift` is missing, because a descriptor has no integer factors.
+#: The requantisation rules, by number. The rule `shift` is not supported, because it needs integer factors.
 RULES: tuple[RequantRule, ...] = ("float", "double", "away", "pow2")
 
 LAYOUT = Layout(
@@ -66,7 +67,7 @@ LAYOUT = Layout(
 _COMMON = ("x_signed", "y_signed", "low", "high", "data_base", "result_base")
 _SUMS = ("relu", "rule", "w_signed", "zx", "zw", "zy", "weight_base", "bias_base")
 _IMAGE = ("ic", "rows", "cols")
-#: The fields that each kind of layer uses; all others must be 0.
+#: The fields that each kind of layer uses. All other fields must be 0.
 OPERANDS = {
     Kind.CONV_1_1: (*_IMAGE, "oc", *_SUMS, *_COMMON),
     Kind.CONV_OTHER: (*_IMAGE, "oc", *_SUMS, *_COMMON),
@@ -75,13 +76,12 @@ OPERANDS = {
 }
 
 
-#: The text form names the requantisation rules.
 DESCRIPTORS = InstructionSet(LAYOUT, "kind", Kind, OPERANDS, names={"rule": Names(RULES)})
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: the fields of its descriptor, and the configuration of its engine."""
+    """The fields of a layer's descriptor, and the configuration of its engine."""
 
     config: Config
     fields: Mapping[str, int]
@@ -107,12 +107,12 @@ class Layer:
 
     @property
     def positions(self) -> int:
-        """The number of positions of a convolution, or of elements per channel of a pool's input: rows x cols."""
+        """The number of input positions, rows * cols."""
         return self["rows"] * self["cols"]
 
     @property
     def depth(self) -> int:
-        """The number of engine iterations per sum."""
+        """The number of iterations per sum."""
         return -(-self["r"] // self.config.fc_lanes) if self.kind == Kind.FC else -(-self["ic"] // GROUP)
 
     @property
@@ -127,55 +127,51 @@ class Layer:
 
     @property
     def pixel(self) -> int:
-        """The number of words per pixel of a convolution's input in a data block; with `window`, 16 or more."""
+        """The number of words per input pixel in a data block. With `window`, the number is at least 16."""
         return max(self["ic"], GROUP) if self.config.window else self["ic"]
 
     @property
     def channels(self) -> int:
-        """The number of biases and kernels: output channels, or FC outputs; 0 for a pool."""
+        """The number of kernels and biases: the output channels, the FC outputs, or 0 for a pool."""
         return self["l"] if self.kind == Kind.FC else self["oc"] if self.conv else 0
 
     @cached_property
     def outputs(self) -> int:
-        """The number of results per sample."""
         if self.kind == Kind.FC:
             return self["l"]
         return self["oc"] * self.positions if self.conv else self["ic"] * self.positions // 4
 
     @property
     def inputs(self) -> int:
-        """The number of input words per sample."""
         return self["r"] if self.kind == Kind.FC else self["ic"] * self.positions
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of the input data of one sample."""
         return (self["r"],) if self.kind == Kind.FC else (self["rows"], self["cols"], self["ic"])
 
     @property
     def samples(self) -> int:
-        """The number of samples that one run of the layer computes."""
         return self.config.fc_batch if self.kind == Kind.FC else 1
 
     @property
     def iterations(self) -> int:
-        """The number of iterations for one output at a time: `IC/16 * S * OC`, or `R/144 * L` for an FC layer."""
+        """The iterations of an engine that computes one output at a time: `IC/16 * S * OC`, or `R/144 * L` for FC."""
         return 0 if self.kind == Kind.POOL else self.outputs * self.depth
 
     @property
     def macs(self) -> int:
-        """The number of multiply-accumulates per sample, without those on padding."""
+        """The number of multiply-accumulates per sample, excluding padding."""
         if self.conv:
             return self["ic"] * self["oc"] * (3 * self["rows"] - 2) * (3 * self["cols"] - 2)
         return self["r"] * self["l"] if self.kind == Kind.FC else 0
 
     @property
     def utilization(self) -> float:
-        """The layer's products, including padding, divided by the products of all lanes in `iterations` iterations."""
+        """The fraction of lanes in use over all `iterations`. Products with padding count as use."""
         return self.outputs * self.kernel / (LANES * self.iterations) if self.iterations else 0.0
 
     def refusal(self) -> str:
-        """Return the reason why the engine cannot run this shape; "" if it can. walk.refusal checks block counts."""
+        """Return the reason why the engine cannot run this shape, or "". (walk.refusal checks the number of blocks.)"""
         config = self.config
         if self.conv and self["ic"] > GROUP and self["ic"] % GROUP:
             return f"{self['ic']} input channels are not supported; use up to {GROUP} or a multiple of {GROUP}"

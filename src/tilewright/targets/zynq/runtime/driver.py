@@ -1,9 +1,9 @@
 """Write the engine's C driver for the CPU (PS). The driver writes descriptors, serves pages and rearranges results.
 
-`write` makes a folder: zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin, the
-initial contents of DDR: weight blocks, factors, bias blocks. The driver needs no operating system. The caller provides
-three functions that access the engine: read a register, write a register, move a block. In the C files next to this
-module, @name@ is a placeholder. Operands are stored in DDR as blocks (placement.py).
+`write` creates a folder with zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin
+(the initial contents of DDR: weight blocks, factors, bias blocks). Operands are stored in DDR as blocks (placement.py).
+The driver needs no operating system. Its user provides three functions that access the engine: read a register, write a
+register, move a block. In the C files next to this module, @name@ is a placeholder.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
 from tilewright.targets.zynq.timing.service import schedule
 
-#: Byte offsets of the registers on the PS's port [I]. The document names only block, waiting and done.
+#: Byte offsets of the registers on the PS's port [I]. Of these, the document has only block, waiting and done.
 REGISTERS = {
-    "CONTROL": 0x00,  # write 1: start the layer of the descriptor
-    "STATUS": 0x04,  # bit 0 waiting, bit 1 done, bit 3 ready; the request: store (bits 4..5), bit 6 write
-    "BLOCK": 0x08,  # the block register of the request
-    "DONE": 0x0C,  # write the store's number after moving its block
-    "JOB": 0x10,  # two frames: write the store number of the next page, then wait until ready
+    "CONTROL": 0x00,  # write 1 to start the layer of the descriptor
+    "STATUS": 0x04,  # bit 0 waiting, bit 1 idle, bit 3 ready; bits 4..5 store of the request, bit 6 write
+    "BLOCK": 0x08,  # the block of the request
+    "DONE": 0x0C,  # write the number of a store after moving its block
+    "JOB": 0x10,  # with two frames: write the store of the next page, then wait for `ready`
     "DESCRIPTOR": 0x40,  # the words of the descriptor
-    "FACTOR": 0x8000,  # the requantisation factors, a double each: low word, high word
+    "FACTOR": 0x8000,  # the requantisation factors, as doubles: low word, high word
 }
 STATUS_WAITING = 1
 STATUS_IDLE = 2
@@ -81,7 +81,7 @@ def sources(program: Program) -> dict[str, bytes]:
 
 
 def engine_header(config: Config) -> str:
-    """Return the text of zynq_engine.h: sizes, the register map, the bits of a descriptor."""
+    """Return the text of zynq_engine.h: sizes, register map, bits of a descriptor."""
     choices = {key: {word: index for index, word in enumerate(words)} for key, words in Config.words().items()}
     sizes = {key: choices[key][value] if key in choices else value for key, value in config.to_dict().items()}
     sizes["data_line"] = LINE["data"]
@@ -104,7 +104,7 @@ def engine_header(config: Config) -> str:
 
 
 def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
-    """Return the initial contents of DDR, and the byte offsets of its parts, with areas for data and results."""
+    """Return the initial contents of DDR, and the byte offsets of its parts and of the areas for data and results."""
     summing = [image for image in images if image.layer.channels]
     parts = {
         "weight": [placement.blocks(placement.weight(image.layer), image.weight) for image in summing],
@@ -116,7 +116,7 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     for name, arrays in parts.items():
         sizes[f"{name}_at"] = len(content)
         content += b"".join(array.tobytes() for array in arrays)
-    # All layers share the areas for data and results. The largest layer determines their sizes.
+    # All layers share the two areas, whose sizes are those of the largest layer.
     at = len(content)
     config = images[0].layer.config
     areas = {
@@ -131,7 +131,7 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
 
 
 def _jobs(layer: Layer) -> list[int]:
-    """Return the pages of a layer in the order of transfers with two frames. A page is store + 4 * block."""
+    """Return the pages (store + 4 * block) that the PS moves for a layer with two frames, in order."""
     if layer.config.frames == 1:
         return []
     service = schedule(layer).service
@@ -154,7 +154,7 @@ def _entry(image: LayerImage, factor: int, job: int, jobs: int) -> str:
 
 
 def _chain(program: Program) -> int:
-    """Return 1 if every layer reads the result of the previous layer (reshapes in between are allowed), else 0."""
+    """Return 1 if every layer reads the result of the previous layer, possibly after reshapes, else 0."""
     if program.graph is None:
         return 0
     inside = [index for index, step in enumerate(program.steps) if not isinstance(step, HostStep)]
@@ -168,7 +168,7 @@ def _chain(program: Program) -> int:
 
 
 def bias_blocks(layer: Layer, bias: Array, weights: Array) -> Array:
-    """Return the initial values of the engine's sums, in blocks: int32 [blocks, biases per block]."""
+    """Return the initial values of the sums, in blocks, int32 [blocks, biases per block]."""
     if layer.config.window:
         bias = placement.biases(layer, weights, bias)
     return placement.blocks(placement.bias(layer), bias)

@@ -1,1 +1,1 @@
-"""Timing in closed form: the cycles in which the engine works, and the cycles in which it waits for pages."""
+"""Timing in closed form: the cycles of the engine's work, and of its waits for pages."""

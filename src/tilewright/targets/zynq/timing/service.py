@@ -1,12 +1,15 @@
 """The page services of the CPU (PS) and the waits of the engine, block by block instead of cycle by cycle.
 
-A page service moves one block; a frame is a store's room for one block. With one frame per store, each service stops
-the whole engine, so waits add up. With two frames, the PS fills one frame while the engine uses the other frame. The PS
-serves one request at a time, in the order in which frames become free. If several frames become free in the same cycle,
-loads are first, then the earliest deadline. The engine starts a group of work when the blocks of the group are loaded,
-and a result block when a frame is free. A trace has a track for the engine, a track for the PS, and a chart of the
-pages in each frame. With one frame, an iteration that reads two blocks of a store is timed, and drawn, as if it began
-with the second block.
+A page service moves one block. A frame is a store's room for one block. With one frame per store, each service stops
+the whole engine, so waits add up. As a simplification, an iteration that reads two blocks of a store is timed as if it
+began with the second block.
+
+With two frames, the PS fills one frame while the engine uses the other frame. The PS serves one request at a time, in
+the order in which frames become free. If several frames become free in the same cycle, loads come before writes, and
+earlier deadlines come first. The engine starts a group of work when the group's blocks are loaded, and starts a result
+block when a frame is free.
+
+A trace has a track for the engine, a track for the PS, and a chart of the pages in each frame.
 """
 
 from __future__ import annotations
@@ -29,20 +32,19 @@ from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
 from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.walk import Service, Uses
 
-#: The kinds of boxes of each store: a block is in the frame, the PS moves a block, the engine waits for a block (a page
-#: fault).
+#: The kinds of boxes in a chart: a block is in the frame, the PS moves a block, the engine waits (a page fault).
 HOLDS, MOVES, FAULT = range(3)
 RESULT = STORES.index("result")
-#: Faults are marked in this top part of a row's height, in percent.
+#: A fault is drawn in the top part of its row: this percentage of the height.
 MARK = 25
 
 
 def chart(frames: int, service: Service, filled: Array, trace: Trace) -> Chart:
-    """Return the chart of a layer, with a row for each of the `frames` of each store.
+    """Return the chart of a layer, with a row for each frame of each store.
 
-    `service` has the steps of the PS, in the trace's order; `filled` is the cycle of the launch in which the engine
-    begins to fill each result block. A frame holds a loaded block until the next load into the frame begins, and a
-    result block from `filled` until its transfer begins.
+    `service` has the steps of the PS in the trace's order. `filled` has the cycles in which the engine begins to fill
+    the result blocks. A frame holds a loaded block until the next load to the frame begins, and a result block from
+    `filled` until its transfer begins.
     """
     named = [store if frames == 1 else f"{store} {frame}" for store in STORES for frame in range(frames)]
     kinds = []
@@ -60,7 +62,7 @@ def chart(frames: int, service: Service, filled: Array, trace: Trace) -> Chart:
 
 
 def _boxes(frames: int, service: Service, filled: Array, trace: Trace) -> Iterator[Array]:
-    """Yield the boxes of each store and kind, int64 [6, k] (sim.chart.Chart). Some may be empty."""
+    """Yield the boxes of each store and kind, int64 [6, k] (see sim.chart.Chart)."""
     engine, services = (np.flatnonzero(trace.table.unit == unit) for unit in range(2))
     for cause in range(len(STORES)):
         served = service.cause == cause
@@ -78,10 +80,10 @@ def _boxes(frames: int, service: Service, filled: Array, trace: Trace) -> Iterat
             yield np.stack((row[mine], kinds, block[mine], *span, step[mine]))
 
 
-#: The causes of the engine's waits: a block of a store, or the rearrangement of results by the PS.
+#: The engine waits for a block of a store, or until the PS has rearranged the results (`relayout`).
 CAUSES = (*STORES, "relayout")
 RELAYOUT = len(STORES)
-#: The same causes as names of the token queues between the engine and the PS.
+#: The token queue between the PS and the engine for each cause.
 AWAITED = (*(f"{store} block" for store in STORES), "relayout")
 Request = tuple[int, int, int]  # engine cycles done so far, cause, number of services
 ENGINE, PS = range(2)
@@ -98,7 +100,7 @@ MODELS = {
 
 
 class Waits(NamedTuple):
-    """The points at which the engine may wait, int64 [m] each: engine cycles before it, cause, cycles of waiting."""
+    """The points at which the engine may wait, int64 [m] each. `at` counts the engine cycles before a point."""
 
     at: Array
     cause: Array
@@ -106,9 +108,9 @@ class Waits(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """The cycles of a layer with waits (`cycles`) and without (`engine`), for all samples of a batch.
+    """The cycles of a layer with waits (`cycles`) and without waits (`engine`), for all samples of a batch.
 
-    `uses` has the uses of each store's blocks. It is empty if services are only counted, or if no services exist.
+    `uses` has the uses of blocks by store. It is empty if page services are only counted, or do not exist.
     """
 
     cycles: int
@@ -118,7 +120,7 @@ class Schedule(NamedTuple):
     uses: Mapping[str, Uses]
 
     def stalls(self) -> dict[str, int]:
-        """Return the number of cycles in which the engine waits, by cause."""
+        """Return the number of waiting cycles by cause."""
         return _by_cause(self.waits.cause, self.waits.wait)
 
     def loads(self) -> dict[str, int]:
@@ -127,12 +129,12 @@ class Schedule(NamedTuple):
 
 
 def schedule(layer: Layer, paged: bool = True) -> Schedule:
-    """Return the page services and the waits of a layer. Without `paged`, all blocks are present from the start."""
+    """Return the page services and waits of a layer. Without `paged`, all blocks are in their stores from the start."""
     engine = walk.engine_cycles(layer)
     if not paged:
         return _frozen(layer.config, engine, [], {})
     end = [(engine, RELAYOUT, layer.outputs * layer.samples)] if layer.config.relayout else []
-    if layer.conv and layer.config.layout != "rows":  # the uses of this store's blocks have no closed form
+    if layer.conv and layer.config.layout != "rows":  # no closed form exists for the order of blocks
         return _frozen(layer.config, engine, _thrashing(layer, engine) + end, {})
     uses = walk.uses(layer)
     if layer.config.frames == 1:
@@ -141,8 +143,8 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
 
 
 def _served(uses: Mapping[str, Uses], cause: Array, times: Array, start: Array, end: Array) -> Service:
-    """Return services, each with its use and its block. Without uses, blocks are moved in order."""
-    # The k-th service of a store serves its k-th use. Services of other stores between these two change nothing.
+    """Return services with their uses and blocks. For a store without `uses`, blocks are moved in ascending order."""
+    # The k-th service of a store is for the store's k-th use, independently of other stores.
     use, block = np.zeros((2, len(cause)), np.int64)
     for index, store in enumerate(STORES):
         mine = cause == index
@@ -152,7 +154,7 @@ def _served(uses: Mapping[str, Uses], cause: Array, times: Array, start: Array, 
 
 
 def _requests(uses: Mapping[str, Uses], engine: int) -> list[Request]:
-    """Return the page requests in order: load each block when it is needed, write back each complete result block."""
+    """Return the sorted page requests with one frame: load blocks when needed, write result blocks when complete."""
     requests = []
     for name, of in uses.items():
         when = of.need if name != "result" else np.append(of.free[:-1], engine)
@@ -161,7 +163,7 @@ def _requests(uses: Mapping[str, Uses], engine: int) -> list[Request]:
 
 
 def _thrashing(layer: Layer, engine: int) -> list[Request]:
-    """Return one request per store, which stands for all its page services. There may be a service for every word."""
+    """Return one request per store for all its page services: there may be a service for every word."""
     results = -(-layer.outputs // layer.config.block_words("result"))
     biases = -(-layer["oc"] // layer.config.block_words("bias"))
     counts = (walk.data_loads(layer), walk.weight_loads(layer), biases)
@@ -173,7 +175,7 @@ def _cost(config: Config, cause: int) -> int:
 
 
 def _frozen(config: Config, engine: int, requests: Sequence[Request], uses: Mapping[str, Uses]) -> Schedule:
-    """Return the schedule with one frame (room for a block) per store: every page service stops the engine."""
+    """Return the schedule with one frame per store: every page service stops the engine."""
     at, cause, count = (np.array(requests, np.int64).reshape(-1, 3)[:, column] for column in range(3))
     costs = np.array([_cost(config, index) for index in range(len(CAUSES))], np.int64)
     wait = count * costs[cause]
@@ -183,7 +185,7 @@ def _frozen(config: Config, engine: int, requests: Sequence[Request], uses: Mapp
 
 
 def _double(config: Config, engine: int, uses: Mapping[str, Uses], end: Sequence[Request]) -> Schedule:
-    """Return the schedule with two frames (room for two blocks) per store: page services overlap with the engine."""
+    """Return the schedule with two frames per store: page services overlap with the engine's work."""
     jobs: list[tuple[int, bool, int, int]] = []  # earliest engine cycle, is a write, deadline, cause
     for name, of in uses.items():
         cause = STORES.index(name)
@@ -195,16 +197,16 @@ def _double(config: Config, engine: int, uses: Mapping[str, Uses], end: Sequence
         else:
             from_ = [*[0] * min(ahead, len(of.need)), *of.free[:-ahead].tolist()]
             jobs += [(at, False, by, cause) for at, by in zip(from_, of.need.tolist(), strict=True)]
-    # The PS serves jobs in the order in which they become possible, in engine cycles; the engine waits for them in the
-    # order of their deadlines. Adding the delay so far to engine cycles puts both on the same clock. At each deadline,
-    # all jobs that became possible earlier have been started, and the engine waits for the job with this deadline.
+    # The PS serves jobs in the order in which they become possible, and the engine waits for jobs in the order of their
+    # deadlines. Both orders count engine cycles; with the delay so far (`late`), these become cycles of the clock. At
+    # each deadline, first start all jobs that became possible before it, then wait for the job with this deadline.
     jobs.sort()
     costs = [_cost(config, index) for index in range(len(CAUSES))]
     needs = sorted((by, index) for index, (_, _, by, _) in enumerate(jobs))
     started = [0] * len(jobs)
     done = [0] * len(jobs)
     waits: list[Request] = []
-    free = late = following = 0  # time when the PS is free, delay of the engine so far, next job
+    free = late = following = 0  # the cycle in which the PS is free, the engine's delay so far, the next job
     for at, index in needs:
         while following < len(jobs) and jobs[following][0] <= at:
             possible, _, _, cause = jobs[following]
@@ -234,8 +236,7 @@ def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
 
 
 def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
-    """Return the trace and the figures of a layer under a timing model, per sample."""
-    # The figures of a batch are divided by its size.
+    """Return the trace and the figures of a layer under a timing model, per sample of a batch."""
     planned = schedule(layer, paged=model == PAGED)
     trace = _trace(layer, planned)
     stalls = {
@@ -258,9 +259,13 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
 
 
 def _trace(layer: Layer, planned: Schedule) -> Trace:
-    """Return the trace. Engine steps lie between points at which the engine may wait. CPU steps are page services."""
-    # The k-th wait for a store (or for results to be re-laid out) ends with the k-th service of the same cause, which
-    # sends a token to the engine if the engine did wait.
+    """Return the trace of a layer for one sample.
+
+    A step of the engine is the work between two points at which the engine may wait. A step of the PS is a page
+    service.
+    """
+    # The k-th wait for a cause ends with the k-th service of this cause. The service sends a token to the engine if the
+    # engine has waited.
     service = planned.service
     waits = planned.waits
     share = layer.samples
@@ -269,7 +274,7 @@ def _trace(layer: Layer, planned: Schedule) -> Trace:
     end = np.concatenate([waits.at + late - waits.wait, [planned.cycles]])
     wait = np.concatenate([[0], waits.wait])
     cause = np.concatenate([[0], waits.cause])
-    # Several waits may lie at the same point. The empty steps between these waits are kept only to show the waits.
+    # Between several waits at the same point, keep empty steps to show the waits.
     kept = (end > begin) | (wait > 0)
     begin, end, wait, cause = (column[kept] for column in (begin, end, wait, cause))
     waited = np.zeros(len(service.cause), np.int64)
@@ -293,8 +298,8 @@ def _trace(layer: Layer, planned: Schedule) -> Trace:
         pops=column(np.where(wait > 0, 1 << cause, 0), 0),
         pushes=column(none, np.where(waited > 0, 1 << service.cause, 0)),
     )
-    # Times are those of one sample of a batch. Rounding must not make a step begin before the end of the service that
-    # it waited for.
+    # Divide times by the number of samples. Round up after a wait, so that the step does not begin before the awaited
+    # service ends.
     ready = np.where(wait > 0, -(-begin // share), begin // share)
     trace = Trace(
         table=table,
@@ -316,7 +321,7 @@ def _trace(layer: Layer, planned: Schedule) -> Trace:
 
 
 def _texts(planned: Schedule) -> list[str]:
-    """Return the text of each page service, with the block number if it is known, else with the number of blocks."""
+    """Return the text of each page service, with the block's number (or the number of blocks, if that is unknown)."""
     service = planned.service
     texts = []
     for cause, times, block in zip(service.cause.tolist(), service.times.tolist(), service.block.tolist(), strict=True):

@@ -1,13 +1,14 @@
-"""The cycles in which a layer uses its blocks, in closed form. For layouts without a closed form, the number of loads.
+"""The cycles in which a layer uses its blocks, in closed form, or for some layouts only the number of loads.
 
-Engine cycles count the work of the engine, without waits. A *use* of a block lasts from `need`, the start of the first
-group of work that touches it, to `free`, the end of the last group. In convolutions, a group consists of the outputs
-that are summed together. For weights and data of FC layers, a group is an iteration, and for pools an element.
+Engine cycles count the work of the engine without waits. A *use* of a block begins at `need`, the start of the first
+group of work that reads or writes the block, and ends at `free`, the end of the last such group. A group is a set of
+outputs that are summed together (in convolutions), an iteration (for weights and data of FC layers), or an element (in
+pools).
 
-In the layouts chw and hwc, the words of a convolution lie in DDR one after another, so a window may reach into another
-block. One block is resident, and a load happens when two words that the loader reads in succession are in different
-blocks. Words are read in the order of the lanes: channel, tap (chw) or tap, channel (hwc), then group by group,
-position by position, and again for each output channel. Padding taps read nothing.
+In the layouts chw and hwc, the words of a convolution are contiguous in DDR, so a window may extend into another block.
+A store has one block, and a load happens whenever the loader reads a word of another block. The loader reads the words
+of a window by channel and tap (chw) or by tap and channel (hwc), group by group; then the next position, and finally
+the next output channel. For padding, it reads no words.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from tilewright.targets.zynq.config import GROUP, Config
 from tilewright.targets.zynq.isa.layer import Kind, Layer
 from tilewright.targets.zynq.placement import data_blocks, kernels_per_block, row_blocks, weight_blocks
 
-#: Cycles from a pool's last element to its last result [I].
+#: A pool's last result comes this number of cycles after its last element [I].
 POOL_TAIL = 2
 
 
 class Uses(NamedTuple):
-    """The uses of one store's blocks, in order: block number, first and last engine cycle, int64 [n] each."""
+    """The uses of one store's blocks, in order, int64 [n] each: block, start and end in engine cycles."""
 
     block: Array
     need: Array
     free: Array
 
     def once(self) -> Uses:
-        """Replace `uses` by one use for each block, if the store has room for all its blocks."""
-        # Blocks are used repeatedly in ascending order. So the first uses are one use of each block.
+        """Return one use per block, for a store with room for all blocks."""
+        # Uses repeat in ascending order of blocks, so the first uses are the first use of each block.
         count = int(self.block.max(initial=-1)) + 1
         last = np.full(count, self.free.max(initial=0), np.int64)
         return Uses(np.arange(count), self.need[:count], last)
 
 
 class Service(NamedTuple):
-    """The page services of the CPU (PS), in order, each int64 [n]: cause, number of services, start and end cycle.
+    """The page services of the CPU (PS), in order, int64 [n] each. An entry counts `times` services with one cause.
 
-    The services of a store move the blocks of its uses, in order. The first service moves block `block` of use `use` to
-    frame `use` modulo the number of frames.
+    The first of these services moves block `block` for use `use`, and its frame is `use` modulo the number of frames.
+    The other services are for the following uses.
     """
 
     cause: Array
@@ -57,7 +58,6 @@ class Service(NamedTuple):
 
 
 def engine_cycles(layer: Layer) -> int:
-    """Return the engine cycles of a layer, without waits."""
     if layer.kind == Kind.POOL:
         return layer.inputs + POOL_TAIL
     of = FcWalk(layer) if layer.kind == Kind.FC else ConvWalk(layer)
@@ -65,22 +65,22 @@ def engine_cycles(layer: Layer) -> int:
 
 
 def uses(layer: Layer) -> dict[str, Uses]:
-    """Return the uses of the blocks of each store, by store. A convolution must have the layout `rows`."""
+    """Return the uses of blocks by store. A convolution must have the layout `rows`."""
     if layer.kind == Kind.POOL:
         return _pool(layer)
     return FcWalk(layer).uses() if layer.kind == Kind.FC else ConvWalk(layer).uses()
 
 
 class ConvWalk:
-    """The work of a convolution in loops, outermost first: channel groups, data blocks, position groups, channels."""
+    """The loops of a convolution, outermost first: channel groups, data blocks, position groups, channels."""
 
     def __init__(self, layer: Layer) -> None:
-        # A channel group is one output channel, or with `oc_blocking` all channels whose kernels share a weight block.
-        # A position group consists of the output positions of one channel that are summed together.
+        # A channel group is one output channel (with `oc_blocking`, all channels whose kernels share a weight block). A
+        # position group is a set of neighbouring output positions that are summed together.
         #
-        # With `window`, the data of a position group are in the window buffer while its channels are computed.
-        # Meanwhile the data of the next group are loaded. A position group therefore takes at least `fill` cycles, and
-        # the first group begins after `fill` cycles.
+        # With `window`, the window buffer loads the data of the next position group while the channels of the current
+        # group are computed. So a position group takes at least `fill` cycles, and the first group begins in cycle
+        # `fill`.
         self.layer = layer
         config = layer.config
         self.together = kernels_per_block(layer) if config.oc_blocking else 1
@@ -93,47 +93,48 @@ class ConvWalk:
             (min((p + 1) * self.rows.step, layer["rows"]) - p * self.rows.step) * layer["cols"]
             for p in range(self.rows.blocks)
         ]
-        self.groups, self.width = divmod(layer["oc"], self.together)  # whole channel groups, and remaining channels
+        self.groups, self.width = divmod(layer["oc"], self.together)  # full groups, remaining channels
         sizes = np.array(self.positions, np.int64)
-        #: For each data block, the number of positions in its last position group.
+        #: The number of positions in the last position group of each data block.
         self.last = sizes - (sizes - 1) // self.k * self.k
-        # All channel groups but the last take the same time. So one group is summed block by block, and the result is
-        # multiplied.
-        #: Engine cycles of a whole channel group.
+        #: The engine cycles of a full channel group. All full groups take the same time.
         self.whole = int(self.before(self.together)[-1])
         self.total = self.fill + self.groups * self.whole
         width = self.together
         if self.width:
             self.total = self.total + int(self.before(self.width)[-1])
             width = self.width
-        #: The number of results to write after the last sum.
+        #: The number of results that are written after the last sum.
         self.tail = int(self.last[-1]) if self.fill else min(self.k, layer.outputs)
-        # Nothing is loaded while the last position group is computed.
+        # The last position group does not overlap with a load.
         self.total -= int(self.share(width, self.last[-1])) - width * int(self.group(self.last[-1]))
 
     def group(self, outputs: Array | int) -> Array:
-        """Return the cycles that sum and then write a group of `outputs`. With `write_behind`, both overlap."""
+        """Return the cycles to sum and write a group of `outputs`. With `write_behind`, sums and writes overlap."""
         return np.maximum(self.sums, outputs) if self.behind else np.asarray(self.sums + outputs)
 
     def share(self, width: Array | int, outputs: Array | int) -> Array:
-        """Return the cycles of a position group of `outputs` positions, for `width` channels."""
+        """Return the cycles of a position group with `outputs` positions and `width` channels."""
         return np.maximum(width * self.group(outputs), self.fill)
 
     def before(self, width: int) -> Array:
-        """Return the engine cycles of `width` channels before each data block and at the end, int64 [blocks + 1]."""
+        """Return the engine cycles of `width` channels up to the start of each data block, then up to the end."""
         full = (np.array(self.positions, np.int64) - self.last) // self.k
         return np.append(0, np.cumsum(full * self.share(width, self.k) + self.share(width, self.last)))
 
     def start(self, first: Array, page: Array) -> Array:
-        """Return the cycle in which the work on data block `page` begins, for the channel group of channel `first`."""
+        """Return the cycle in which the channel group of channel `first` begins with data block `page`."""
         left = self.groups * self.together
         before = np.where(first < left, self.before(self.together)[page], self.before(self.width)[page])
         return self.fill + first // self.together * self.whole + before
 
     def span(self, output: Array) -> tuple[Array, Array]:
-        """Return start and end cycle of each result's group. `output` has result numbers in the order of writing."""
-        # From the outermost loop to the innermost: channel group, data block, position group, channel. `left` is the
-        # number of results after the loops that are already resolved.
+        """Return the start and end cycle of the group of each result.
+
+        `output` counts results in the order of writing.
+        """
+        # Resolve the loops from the outermost to the innermost: channel group, data block, position group, channel.
+        # `left` is the index of the result within the loops that are resolved so far.
         size = self.layer.positions
         channels = self.layer["oc"]
         first = output // (size * self.together) * self.together
@@ -159,12 +160,12 @@ class ConvWalk:
         }
 
     def _channels(self, channels_of_block: int) -> Uses:
-        """Return the uses of blocks that hold the kernels, or the biases, of `channels_of_block` channels."""
+        """Return the uses of weight or bias blocks, of which each serves `channels_of_block` channels."""
         size = self.layer.positions
         channels = self.layer["oc"]
         first = np.arange(0, channels, channels_of_block)
         need = self.span(first * size)[0]
-        if self.fill:  # in use until the next block is: the last channel may wait for the buffer
+        if self.fill:  # the last channel may wait for the window buffer
             return Uses(np.arange(len(first)), need, np.append(need[1:], self.total))
         last = np.minimum(first + channels_of_block, channels) * size - 1
         return Uses(np.arange(len(first)), need, self.span(last)[1])
@@ -175,7 +176,7 @@ class ConvWalk:
         first = np.arange(0, channels, self.together)[:, None]
         page = np.arange(count)[None, :]
         start, end = self.start(first, page).ravel(), self.start(first, page + 1).ravel()
-        if self.fill:  # a block is loaded to the window buffer a position group ahead
+        if self.fill:  # the window buffer reads a block one position group ahead
             width = np.minimum(self.together, channels - first)
             ahead = self.share(width, self.last[page]).ravel()
             start = np.append(0, end[:-1] - ahead[:-1])
@@ -186,24 +187,23 @@ class ConvWalk:
 
 
 def window_fill(layer: Layer) -> int:
-    """Return the number of cycles that load the data of a position group to the window buffer; 0 without `window`."""
-    # The data are three rows of neighbouring pixels. A cycle loads two groups of 16 channels; the last group of an odd
-    # number needs its own cycle.
+    """Return the cycles that load a position group to the window buffer, or 0 without `window`."""
+    # A cycle loads two groups of 16 channels, but only one group if the number of groups is odd.
     cycles = layer.depth if layer.depth % 2 else layer.depth // 2
     return window_pixels(layer.config) * cycles if layer.config.window else 0
 
 
 def window_pixels(config: Config) -> int:
-    """Return the number of pixels in the data of a position group, which are three rows."""
+    """Return the number of pixels of a position group: three rows with a halo of one pixel on both sides."""
     return 3 * (config.outputs + 2)
 
 
 class FcWalk:
-    """The work of an FC layer in loops, outermost first: groups of columns (outputs summed together), iterations."""
+    """The loops of an FC layer, outermost first: groups of columns (outputs that are summed together), iterations."""
 
     def __init__(self, layer: Layer) -> None:
-        # Weights are read once, in the order of use. The samples of a batch share each iteration. With `window`, one
-        # column is computed at a time, and an iteration reads a line of data and a line of weights.
+        # Each weight is read once. All samples of a batch use the weights of an iteration before the next iteration.
+        # With `window`, a group is one column, and an iteration reads a line of data and a line of weights.
         self.layer = layer
         config = layer.config
         self.k = 1 if config.window else min(config.outputs, layer["l"])
@@ -222,12 +222,12 @@ class FcWalk:
         return max(sums, writes) if self.behind else sums + writes
 
     def group_span(self, column: Array) -> tuple[Array, Array]:
-        """Return the start and end cycle of each column's (FC output's) group of columns."""
+        """Return the start and end cycle of the group of each column (FC output)."""
         g = column // self.k
         return g * self.full, np.where(g + 1 < self.groups, (g + 1) * self.full, self.total)
 
     def weight_span(self, word: Array) -> tuple[Array, Array]:
-        """Return the start and end cycle of each weight's iteration. `word` has weight numbers in the order of use."""
+        """Return the start and end cycle of the iteration of each weight. `word` counts weights in the order of use."""
         r = self.layer["r"]
         lanes = self.layer.config.fc_lanes
         g = word // (self.k * r)
@@ -236,7 +236,7 @@ class FcWalk:
         return start, start + self.step
 
     def line_span(self, line: Array) -> tuple[Array, Array]:
-        """Return start and end cycle of the iteration that reads each line of weights."""
+        """Return the start and end cycle of the iteration that reads each line of weights."""
         start = line // self.layer.depth * self.full + line % self.layer.depth * self.step
         return start, start + self.step
 
@@ -257,12 +257,15 @@ class FcWalk:
         }
 
     def _data(self) -> Uses:
-        """Return the uses of data blocks. An input that fits the store is loaded once, else for each column group."""
+        """Return the uses of data blocks.
+
+        The input is loaded for each group of columns, or once if it fits the store.
+        """
         layer = self.layer
         lanes = self.layer.config.fc_lanes
         words = lanes * layer.config.lines("data") if layer.config.window else layer.config.block_words("data")
         count = data_blocks(layer)
-        if self.samples > 1:  # every iteration reads words of all samples
+        if self.samples > 1:  # each iteration reads words of all samples
             return Uses(np.arange(count), np.zeros(count, np.int64), np.full(count, self.total))
         first = np.arange(count) * words
         need = first // lanes * self.step
@@ -274,7 +277,7 @@ class FcWalk:
 
 
 def refusal(layer: Layer) -> str:
-    """Return the reason (shape or number of blocks) why this engine cannot run a layer; "" if it can."""
+    """Return the reason why this engine cannot run a layer (its shape or its number of blocks), or ""."""
     if reason := layer.refusal():
         return reason
     config = layer.config
@@ -292,7 +295,7 @@ def refusal(layer: Layer) -> str:
 
 
 def _pool(layer: Layer) -> dict[str, Uses]:
-    """Return the uses of a pool's blocks. A pool reads an element per cycle. Every fourth one completes a result."""
+    """Return the uses of a pool's blocks. A pool reads one element per cycle, and four elements give a result."""
     cols = layer["cols"]
     config = layer.config
 
@@ -308,15 +311,15 @@ def _pool(layer: Layer) -> dict[str, Uses]:
 
 
 def _sequential(words: int, total: int, span: Callable[[Array], tuple[Array, Array]]) -> Uses:
-    """Return the uses of blocks whose words are used in order. `span` returns the start and end cycles of words."""
+    """Return the uses of blocks whose words are used in ascending order. `span` gives the cycles of words."""
     first = np.arange(0, total, words)
     return Uses(np.arange(len(first)), span(first)[0], span(np.minimum(first + words, total) - 1)[1])
 
 
 def data_loads(layer: Layer) -> int:
-    """Return the number of loads of data blocks in all sweeps over the input (one sweep per output channel)."""
-    # One block is resident. Loads happen within a run of words that lies in several blocks, between two runs in
-    # different blocks, and at the first word of a sweep if the last sweep ended in another block. All sweeps are equal.
+    """Return the number of loads of data blocks. The engine sweeps over the input once per output channel."""
+    # The store has one block. A load happens within a run of words that spans several blocks, between two runs in
+    # different blocks, and at the start of a sweep if the previous sweep ended in another block. All sweeps are equal.
     blocks_of = _planes if layer.config.layout == "chw" else _pixels
     sweep = 0
     opening = 0
@@ -330,7 +333,10 @@ def data_loads(layer: Layer) -> int:
 
 
 def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
-    """For chw, return the blocks of the first and last word of each (column, channel) of output row `row`."""
+    """Return the blocks of the first and last word of each run of words in output row `row`, for the layout chw.
+
+    A run is the window of a (column, channel).
+    """
     rows = layer["rows"]
     cols = layer["cols"]
     words = layer.config.block_words("data")
@@ -342,7 +348,10 @@ def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
-    """For hwc, return the blocks of the first and last word of each (column, group, valid tap) of output row `row`."""
+    """Return the blocks of the first and last word of each run of words in output row `row`, for the layout hwc.
+
+    A run is the channels of a (column, group, tap inside the image).
+    """
     cols = layer["cols"]
     channels = layer["ic"]
     words = layer.config.block_words("data")
@@ -354,9 +363,10 @@ def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def weight_loads(layer: Layer) -> int:
-    """Return the number of loads of weight blocks. A kernel in several blocks is loaded again at every position."""
-    # At each position, the engine reads the kernel's blocks in order, and starts again with the first block at the next
-    # position.
+    """Return the number of loads of weight blocks.
+
+    If a kernel spans several blocks, each position loads all of them.
+    """
     start, end = _kernel_blocks(layer)
     crossed = end - start
     inner = layer.positions * crossed + (layer.positions - 1) * (crossed > 0)
@@ -364,13 +374,13 @@ def weight_loads(layer: Layer) -> int:
 
 
 def straddling(layer: Layer) -> int:
-    """Return the number of kernels in more than one weight block, if kernels are stored one after another."""
+    """Return the number of kernels that span several weight blocks, if kernels are stored contiguously."""
     start, end = _kernel_blocks(layer)
     return int((start != end).sum())
 
 
 def _kernel_blocks(layer: Layer) -> tuple[Array, Array]:
-    """Return the blocks of the first and last word of each kernel, if kernels are stored one after another."""
+    """Return the blocks of the first and last word of each kernel, if kernels are stored contiguously."""
     words = layer.config.block_words("weight")
     first = np.arange(layer.channels) * layer.kernel
     return first // words, (first + layer.kernel - 1) // words

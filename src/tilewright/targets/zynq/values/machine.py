@@ -1,11 +1,11 @@
-"""The results of a layer: sums by matrix products, followed by requantisation; for pools, the largest of four codes.
+"""The results of a layer: requantised sums, computed by matrix products, or maxima of four codes for pools.
 
-Values do not depend on the arrival times of blocks, but they depend on `lat_use`. With 0, the accumulator does not wait
-for the multipliers, and adds the sum of the previous iteration.
+Values do not depend on the arrival times of blocks, but they depend on `lat_use`. With lat_use=0, the accumulator does
+not wait for the multipliers, and adds the products of the previous iteration.
 
-onnxruntime's integer kernels multiply codes several times as fast as BLAS. They are exact only on CPUs with VNNI; on
-other CPUs, pairs of products are added in 16 bits and saturate (docs/arithmetic.md). The CPU flags decide about their
-use, and a product of extreme codes confirms the decision.
+onnxruntime's integer kernels are several times as fast as BLAS. They are exact only on CPUs with VNNI: other CPUs add
+pairs of products in 16 bits and saturate (docs/arithmetic.md). So they are used only if the CPU's flags include VNNI
+and if a test product of extreme codes is exact.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tilewright.sim.jit import compiled
 from tilewright.targets.zynq.config import GROUP, TAPS
 from tilewright.targets.zynq.isa.layer import RULES, Kind, Layer
 
-#: The size of a strip of window rows in bytes. A strip stays in the cache from its creation to its requantisation.
+#: The size of a strip of window rows in bytes. A strip is small enough to stay in the cache up to requantisation.
 STRIP_BYTES = 1 << 21
-#: Up to this number of samples, FC weights are read as 8-bit codes. Floats for BLAS would need four times the bytes.
+#: Up to this number of samples, FC weights are read as 8-bit codes: BLAS would need floats, with four times the bytes.
 FEW = 4
-#: The padding of an image (H, W, C) for `np.pad`, and the shape of the windows in the padded image.
+#: The padding of an image (H, W, C), and the windows of the padded image.
 BORDER = ((1, 1), (1, 1), (0, 0))
 _INSIDE = Window((3, 3), (1, 1), (0, 0, 0, 0))
 Product = Callable[[Array], Array]
@@ -37,7 +37,7 @@ VNNI_FLAGS = frozenset(("avx512_vnni", "avx_vnni"))
 
 
 def run(layer: Layer, data: Array, weights: Array, bias: Array, factor: Array) -> Array:
-    """Return the codes (samples, results) that a layer computes; results are (rows, cols, channels) or (l), flat.
+    """Return the codes (samples, results) that a layer computes. Results are (rows, cols, channels) or (l), flattened.
 
     `data` is (S, rows, cols, ic) or (S, r), `weights` (oc, 9, ic) or (l, r), `bias` int32 [channels], `factor` float64
     [1 or channels].
@@ -49,7 +49,7 @@ def run(layer: Layer, data: Array, weights: Array, bias: Array, factor: Array) -
 
 
 def _sums(layer: Layer, data: Array, weights: Array) -> Iterator[Array]:
-    """Yield sums without bias, int32 (n, channels), in order of sample and position."""
+    """Yield sums without biases, int32 (n, channels), by sample and then by position."""
     if layer.kind == Kind.FC:
         yield _fc(layer, data, weights) if layer.config.lat_use else _stale(layer, data, weights)
         return
@@ -61,7 +61,7 @@ def _sums(layer: Layer, data: Array, weights: Array) -> Iterator[Array]:
 
 
 def _fc(layer: Layer, data: Array, weights: Array) -> Array:
-    # Few samples: the compiled loop reads the 8-bit weights once, and corrects the sum by their zero point.
+    # For few samples, the compiled loop multiplies weight codes, and their zero point is subtracted afterwards.
     centred = data.astype(np.int32) - layer["zx"]
     if len(data) > FEW:
         bounds = max(1, int(np.abs(centred).max())), 255
@@ -82,7 +82,7 @@ def _products(weights: Array, data: Array, sums: Array) -> None:
 
 
 def _conv(layer: Layer, image: Array, weights: Array) -> Iterator[Array]:
-    """Yield the sums of one image in strips of output rows. Each strip is one matrix of windows."""
+    """Yield the sums of one image in strips of output rows."""
     zero = layer["zx"] + 128 * layer["x_signed"]
     by_codes = vnni_available() and 0 <= zero <= 255
     padded, product = (_codes if by_codes else _floats)(layer, image, weights)
@@ -94,7 +94,7 @@ def _conv(layer: Layer, image: Array, weights: Array) -> Iterator[Array]:
 
 
 def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
-    """Return the padded image minus its zero point, and the function that multiplies windows with the kernels."""
+    """Return the padded image minus its zero point, and a function that multiplies windows by the kernels."""
     padded = np.pad(image.astype(np.float32) - np.float32(layer["zx"]), BORDER)
     kernel = (weights.astype(np.float32) - np.float32(layer["zw"])).reshape(len(weights), -1).T
     bounds = max(1, int(np.abs(padded).max())), max(1, int(np.abs(kernel).max()))
@@ -102,8 +102,8 @@ def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]
 
 
 def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
-    """Return the padded image as uint8, and the function that multiplies windows with int8 kernels as integers."""
-    # The kernel multiplies uint8 by int8. Codes of the other type, and their zero points, are shifted by 128. Then
+    """Return the padded image as uint8, and a function that multiplies windows by int8 kernels."""
+    # onnxruntime multiplies uint8 by int8. Codes of other types, and their zero points, are shifted by 128. Then
     # sum((x - zero) * (w - zw)) = sum(x * w) - zero * sum(w) - zw * (sum(x) - n * zero).
     zero = layer["zx"] + 128 * layer["x_signed"]
     zw = layer["zw"] - 128 * (1 - layer["w_signed"])
@@ -123,13 +123,14 @@ def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
 
 
 def _shifted(codes: Array) -> Array:
-    """Convert int8 to uint8 by adding 128, or uint8 to the bits of int8 by subtracting 128."""
+    """Convert int8 to uint8 (+ 128), or uint8 to the bits of int8 (- 128)."""
     return codes.view(np.uint8) ^ np.uint8(128)
 
 
 def _stale(layer: Layer, data: Array, weights: Array) -> Array:
-    """Return the sums with lat_use=0. An iteration adds the products of the previous one; the first adds 0."""
-    # A sum then lacks its own last products, and contains the last products of the previous sum.
+    """Return the sums with lat_use=0: each iteration adds the products of the previous iteration."""
+    # A sum lacks the products of its own last iteration, and contains those of the previous sum's last iteration.
+    # Nothing comes before the first sum.
     right = replace(layer, config=replace(layer.config, lat_use=1))
     sums = np.concatenate([*_sums(right, data, weights)])
     if layer.kind == Kind.FC:
@@ -139,7 +140,7 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
         before = np.concatenate([np.zeros((len(last), 1), np.int32), last[:, :-1]], axis=1)
     else:
         first = (layer.depth - 1) * GROUP
-        # The products of the last iteration only. Each sum gets these products from the previous sum.
+        # Compute the products of the last iteration alone, and shift them to the next sum.
         last = np.concatenate([*_sums(right, data[..., first:], weights[..., first:])])
         order = last.T.ravel()  # the order of computation: by channel, then by position
         before = np.concatenate([np.zeros(1, np.int32), order[:-1]]).reshape(last.T.shape).T
@@ -165,12 +166,11 @@ def _pool(data: Array) -> Array:
 
 @cache
 def vnni_available() -> bool:
-    """Return whether `vnni_product` is available and exact on this CPU."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore").split()
         if VNNI_FLAGS.isdisjoint(flags):
             return False
-        # With extreme codes, a kernel that saturates pairs of products in 16 bits gives a wrong result.
+        # Extreme codes give a wrong result if pairs of products saturate in 16 bits.
         codes = np.array([0, 1, 127, 128, 254, 255], np.uint8)[np.arange(64 * 300).reshape(64, 300) % 6]
         weights = np.array([-128, 127, -128, -1, 127], np.int8)[np.arange(300 * 48).reshape(300, 48) % 5]
         return bool((vnni_product(codes, weights) == codes.astype(np.int32) @ weights.astype(np.int32)).all())
