@@ -316,10 +316,7 @@ class Session:
         return [self._access(step) for step in range(max(first, 0), last)]
 
     def units(self) -> list[Unit]:
-        """Return the work of each unit at this moment: in the cycle in which the next instruction starts.
-
-        If the launch has no times, finished instructions decide which instruction a unit executes.
-        """
+        """Return the work of each unit at this moment: in the cycle in which the next instruction starts."""
         return when.units(self.walk, self._done, self.where().cycle)
 
     def queues(self) -> list[Queue]:
@@ -387,10 +384,7 @@ class Session:
         return when.waiting_for(self.walk, self._step_or_next(step))
 
     def depends(self, where: str) -> Depends:
-        """Return the instructions of this launch that contributed to the values of a place.
-
-        The answer also has the elements that these instructions read and that no instruction of the launch computed.
-        """
+        """Return the instructions of this launch that contributed to a place, and the older elements that they read."""
         walk = self.walk
         history = self._current.history
         seed = elements(walk, place(walk, where))
@@ -437,8 +431,7 @@ class Session:
     def suspects(self) -> list[Suspect]:
         """Return the instructions that computed the wrong elements of `differs`, the most suspect first.
 
-        An instruction is suspect if it computed many wrong and few correct elements. If nothing differs, the result is
-        an empty list.
+        An instruction is suspect if it computed many wrong and few correct elements. The list may be empty.
         """
         if self._difference is None or self._difference.launch != self.walk.name:
             self.differs()

@@ -42,7 +42,7 @@ class Op(ABC):
         return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
 
     def check_types(self, site: Site) -> None:
-        """Check types. Raises UnsupportedError if a tensor of `codes` is not quantised, or not of a type in CODES."""
+        """Raises UnsupportedError if a tensor of `codes` is not quantised, or if its type is not in CODES."""
         for tensor in self.codes(site):
             not_codes = tensor.dtype not in CODES
             lacks = f"is {tensor.dtype}, not int8, uint8 or int16" if not_codes else "has no quantisation parameters"
@@ -50,16 +50,13 @@ class Op(ABC):
 
     @abstractmethod
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
-        """Return the exact outputs for the input `values`. All arrays have a sample axis in front."""
+        """Return the exact outputs for the input `values`. The first axis of all arrays is the sample axis."""
 
-    #: Whether the inputs are images; most machines run such an operator for one image at a time.
+    #: Whether the inputs are images. Most machines run such an operator only for a batch of one image.
     images: ClassVar[bool] = False
 
     def refusal(self, site: Site, takes: Takes) -> str:
-        """Return why a machine that supports only `takes` cannot run a node; "" if no reason is found here.
-
-        The compilers of all machines use this text.
-        """
+        """Return why a machine that supports only `takes` cannot run a node; "" if this method finds no reason."""
         x = site.input(0)
         for tensor in (x, site.output) if takes.stores else (x,):
             if tensor.dtype not in takes.dtypes:
@@ -77,7 +74,7 @@ class Op(ABC):
         return self.kind
 
     def macs(self, site: Site) -> int:
-        """Return the number of multiply-accumulates for one sample. As is customary, products with padding count."""
+        """Return the number of multiply-accumulates for one sample, including products of padding."""
         return 0
 
 
@@ -86,7 +83,7 @@ KINDS: dict[str, type[Op]] = {}
 
 @dataclass(frozen=True)
 class Node(Named):
-    """One operation of a graph. `op` is its operator with the attributes; `inputs` and `outputs` are names of tensors.
+    """One operation of a graph: an operator with attributes, and the names of its input and output tensors.
 
     An empty input name means an absent optional input.
     """
@@ -102,10 +99,7 @@ class Node(Named):
 
 @dataclass(frozen=True)
 class Site(Located):
-    """A node together with its input and output tensors: the argument of the operators' shape rules and kernels.
-
-    An absent optional input is None.
-    """
+    """A node with its input and output tensors, for shape rules and kernels. An absent optional input is None."""
 
     node: Node
     inputs: tuple[Tensor | None, ...]
@@ -126,7 +120,7 @@ class Site(Located):
         return tensor
 
     def constant(self, index: int) -> Array:
-        """Return the values of input `index`, without a sample axis. Raises ModelError if it is not a constant."""
+        """Return the values of input `index`, without a sample axis. Raises ModelError if the input is not constant."""
         tensor = self.input(index)
         if tensor.data is None:
             raise ModelError(self.where, f"input {index} ('{tensor.name}') must be constant")
@@ -141,8 +135,9 @@ class Site(Located):
 class State(Located):
     """A value that a network keeps from one sample to the next, such as the buffer of a streaming convolution.
 
-    Each field names a tensor: `source` is the value before a sample, `result` the value after it, and the constant
-    `initial` the value before the first sample. No node writes `source`. The three have the same shape and type.
+    Each field is the name of a tensor. `source` has the value before a sample, `result` has the value after the sample,
+    and the constant `initial` has the value before the first sample. All three tensors have the same shape and type. No
+    node writes `source`.
     """
 
     source: str
@@ -156,9 +151,9 @@ class State(Located):
 
 @dataclass(frozen=True)
 class Pixels:
-    """The conversion of pixels 0..255 to model inputs: `(pixel - mean) / std`, for R, G, B (if `bgr`: B, G, R).
+    """The conversion of pixels 0..255 to model inputs: `(pixel - mean) / std`.
 
-    `mean` and `std` have one number, or one for each channel.
+    Channels are R, G, B, or B, G, R if `bgr`. `mean` and `std` have one number for all channels, or one for each.
     """
 
     mean: tuple[float, ...]
@@ -170,9 +165,9 @@ class Pixels:
 class Graph(Located):
     """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs.
 
-    `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for. A network with
+    `rounding` is the rounding mode (graph.rounding.MODES) of the runtime that the model was made for. A network with
     `states` is a stream: each sample starts from the state after the previous sample. `pixels` is the conversion of
-    images to inputs; None if the model's file does not specify the conversion.
+    images to inputs, or None if the model file does not specify it.
     """
 
     name: str
@@ -186,12 +181,12 @@ class Graph(Located):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of the tensors that have values before the first node runs: inputs, and states before a sample."""
+        """The tensors that have values before the first node runs: inputs, and states before the sample."""
         return (*self.inputs, *(state.source for state in self.states))
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The names of the tensors whose values are kept after the last node: outputs, and states after a sample."""
+        """The tensors whose values are kept after the last node: outputs, and states after the sample."""
         return (*self.outputs, *(state.result for state in self.states))
 
     def __repr__(self) -> str:
@@ -218,7 +213,7 @@ class Graph(Located):
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[Node, ...]]:
-        """The nodes that read each tensor, by the tensor's name: each node once, in order."""
+        """{tensor: the nodes that read it}, each node once, in execution order."""
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(filter(None, node.inputs)):
@@ -235,9 +230,9 @@ class Graph(Located):
         return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name in used})
 
     def validate(self) -> Graph:
-        """Check the tensors, the names and order of the nodes, and the types and shapes that they use; return self.
+        """Check the graph and return it: tensors, names and order of nodes, types and shapes.
 
-        Raises ModelError if the graph is malformed, and UnsupportedError if an operator does not take its tensors.
+        Raises ModelError if the graph is malformed, and UnsupportedError if an operator does not support its tensors.
         """
         for name, tensor in self.tensors.items():
             renamed = name != tensor.name or not name
@@ -249,8 +244,8 @@ class Graph(Located):
             self.fail_if(name not in self.tensors, f"input, output or state '{name}' is not a tensor of the graph")
         for state in self.states:
             self._check_state(state)
-        # A node may read constants, sources, results of earlier nodes, and an absent input (the empty name). So the
-        # graph has no cycle.
+        # A node may only read constants, sources, results of earlier nodes, and an absent input (the empty name).
+        # Therefore the graph has no cycle.
         written = {name for name, tensor in self.tensors.items() if tensor.data is not None} | set(self.sources) | {""}
         for node in self.nodes:
             self._check_node(node, written)
@@ -260,7 +255,7 @@ class Graph(Located):
         return self
 
     def _check_state(self, state: State) -> None:
-        """Check a state's tensors. Raises ModelError if types differ, or if two states or inputs share a source."""
+        """Check the tensors of a state. Raises ModelError if their types differ, or if `source` is used twice."""
         initial = self.tensors.get(state.initial)
         if initial is None or initial.data is None:
             raise ModelError(state.where, "has no constant initial value")
@@ -289,7 +284,7 @@ class Graph(Located):
 
 
 def fresh_name(hint: str, names: set[str]) -> str:
-    """Return the name `hint`, with a number appended if `names` already has it. The result is added to `names`."""
+    """Return the name `hint`, with a number if `names` already contains it. Add the result to `names`."""
     name = hint
     count = 2
     while name in names:

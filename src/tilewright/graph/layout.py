@@ -1,7 +1,7 @@
-"""Removes transposes: moves each transpose towards the outputs until it cancels, or an operator depends on axis order.
+"""Removes transposes: moves each transpose towards the outputs, until two cancel or an operator needs the axis order.
 
-A transposed value is kept as a `View` of another tensor. A transpose node is emitted only when an operator needs the
-value in its own axis order. A channels-first network keeps one transpose at its input and at most one at its output.
+A transposed value is recorded as a `View` of another tensor. A transpose node is only emitted when an operator needs
+the value itself. A channels-first network keeps one transpose at its input and at most one at its output.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tilewright.graph.ir import Graph, Node, Site, fresh_name
 #: Permutations of the axes of images: channels first to channels last, and back.
 TO_NHWC = (0, 2, 3, 1)
 TO_NCHW = (0, 3, 1, 2)
-#: Element-wise ONNX operators whose results do not depend on the order of elements: exact operations and code tables.
+#: Element-wise ONNX operators whose results do not depend on the order of elements: exact operations, and tables.
 _ANY_ORDER = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
 
 
 class View(NamedTuple):
-    """A value kept as a transposed view: axis i of the value is axis `permutation[i]` of the tensor named `base`."""
+    """A transposed view of the tensor `base`: axis i of the value is axis `permutation[i]` of the tensor."""
 
     base: str
     permutation: tuple[int, ...]
@@ -33,14 +33,14 @@ class View(NamedTuple):
 
 
 def channels_last(graph: Graph) -> Graph:
-    """Return the graph, which must be valid, with its transposes moved down and cancelled where possible."""
+    """Return a valid graph in which transposes are moved towards the outputs and cancelled where possible."""
     return _Layout(graph).run()
 
 
 class _Layout:
-    """The state of `channels_last`: the new nodes and tensors, and the values that exist only as views so far.
+    """The state of `channels_last`: new nodes and tensors, and `views`, the values without a tensor of their own.
 
-    `materialised` maps a view to the name of the tensor with its value, if there is such a tensor.
+    `materialised` maps views to the names of tensors, for the views whose transpose was emitted.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -52,9 +52,9 @@ class _Layout:
         self.names = {*graph.tensors, *(node.name for node in graph.nodes)}
 
     def run(self) -> Graph:
-        # Each node is handled in one of four ways: its result becomes a view of its input; the operator runs on the
-        # bases of its input views; a flattening reshape is absorbed by the weights of the next layer; or its inputs are
-        # materialised.
+        # Try in this order: the result of the node becomes a view of its input; the operator runs on the bases of its
+        # input views; the weights of the next layer are permuted instead of a flattened image. Otherwise, materialise
+        # the inputs.
         for site in self.graph.sites():
             if not (self._keep_as_view(site) or self._run_on_bases(site) or self._absorb(site)):
                 self.nodes.append(replace(site.node, inputs=tuple(map(self.materialise, site.node.inputs))))
@@ -63,7 +63,7 @@ class _Layout:
         return replace(self.graph, tensors=self.tensors, nodes=tuple(self.nodes)).pruned()
 
     def materialise(self, name: str) -> str:
-        """Return the name of a tensor with the value `name` in its own axis order. Emit a transpose if needed."""
+        """Return a tensor whose value is `name`. If `name` is only a view, emit its transpose first."""
         view = self.views.get(name)
         if view is None or view.is_identity:
             return view.base if view else name
@@ -96,26 +96,25 @@ class _Layout:
         self.nodes.append(Node(fresh_name(name, self.names), op, (source,), (result,)))
 
     def _keep_as_view(self, site: Site) -> bool:
-        """Keep the result of a transpose, or of a reshape that changes nothing, as a view; return False for others."""
+        """Record the result of a transpose, or of a reshape to the same shape, as a view; other nodes return False."""
         op = site.node.op
         x = site.optional(0)
         out = site.output
         if x is None or x.data is not None:
             return False
         view = self.views.get(x.name) or View(x.name, tuple(range(len(x.shape))))
-        if isinstance(op, ops.Transpose):  # permutations compose: views of views never arise
+        if isinstance(op, ops.Transpose):  # compose the permutations, so that a view is never a view of a view
             self.views[out.name] = View(view.base, tuple(view.permutation[axis] for axis in op.permutation))
         elif isinstance(op, ops.Reshape) and x.shape == out.shape and x.quant == out.quant:
             self.views[out.name] = view
         return out.name in self.views
 
     def _run_on_bases(self, site: Site) -> bool:
-        """Emit an operator that works in any axis order, on the bases of its input views; its result becomes a view.
+        """Try to run an operator in the axis order of the bases of its input views. The result becomes a view.
 
-        Return whether this was possible.
+        Return False if the operator or its inputs do not allow this.
         """
-        # All inputs except constants must be views with the same permutation; otherwise, an input would need a
-        # transpose.
+        # Inputs that are not constants must be views with the same permutation, or some input would need a transpose.
         views = {self.views[name] for name in site.node.inputs if name in self.views}
         permutations = {view.permutation for view in views if not view.is_identity}
         if len(permutations) != 1:
@@ -133,7 +132,7 @@ class _Layout:
                 inputs.append(self._constant(name, permutation) if name else "")
             else:
                 return False
-        inner = fresh_name(f"{site.output.name}:nhwc", self.names)  # the output is this tensor, permuted
+        inner = fresh_name(f"{site.output.name}:nhwc", self.names)  # the output is a view of this tensor
         shape = tuple(site.output.shape[axis] for axis in np.argsort(permutation))
         self.tensors[inner] = replace(site.output, name=inner, shape=shape)
         self.nodes.append(replace(site.node, op=op, inputs=tuple(inputs), outputs=(inner,)))
@@ -141,7 +140,7 @@ class _Layout:
         return True
 
     def _constant(self, name: str, permutation: tuple[int, ...]) -> str:
-        """Return the name of the constant `name` with its axes permuted to broadcast against the base of a view."""
+        """Permute the axes of a constant so that it broadcasts against the base of a view. Return its new name."""
         tensor = self.tensors[name]
         if tensor.size == 1 or tensor.data is None:
             return name
@@ -152,17 +151,17 @@ class _Layout:
         return permuted
 
     def _absorb(self, site: Site) -> bool:
-        """Emit a reshape that flattens the base of an image view, and permute the weights that multiply the result.
+        """Try to flatten the base of a view of images, and to permute the weights that multiply the flat result.
 
-        Return whether this was possible. The result must be read by fully connected layers only.
+        Return False if this is impossible: only fully connected layers may read the result.
         """
         x = site.optional(0)
         out = site.output
         view = self.views.get(x.name) if x else None
         if not isinstance(site.node.op, ops.Reshape) or x is None or view is None or view.is_identity:
             return False
-        # Rows of the flat result are images, so the batch axis must not move. The order inside a row must match the
-        # weights' columns, which are constant and can be permuted to the base's order.
+        # Each row of the flat result is an image, so the batch axis must stay first. The order inside a row must match
+        # the columns of the weights, which are constant and can be permuted.
         flat = out.shape == (x.shape[0], x.size // x.shape[0]) and view.permutation[0] == 0
         readers = self._products(out.name)
         if not flat or not readers:
@@ -178,7 +177,7 @@ class _Layout:
         return True
 
     def _products(self, name: str) -> list[Node]:
-        """Return the fully connected nodes that read a value; [] if other nodes read the value or share the weights."""
+        """Return the fully connected nodes that read a value, or [] if another node reads the value or the weights."""
         products = []
         for node in self.graph.readers.get(name, ()):
             same = self.graph.tensors[node.outputs[0]].shape == self.graph.tensors[name].shape
@@ -199,9 +198,10 @@ class _Layout:
 
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
-    """Return an operator such that applying it before `permutation` equals applying the operator of `site` after it.
+    """Return the operator of `site` for inputs that are not yet permuted by `permutation`.
 
-    The result is the same operator with renumbered axes, or None if the operator depends on the order of axes.
+    Its axes are renumbered, so that permuting its result gives the result of the original operator. Return None if the
+    operator depends on the order of axes.
     """
     op = site.node.op
     rank = len(permutation)

@@ -1,7 +1,7 @@
 """Runs one ONNX operator: onnx infers its output types, onnxruntime computes its values.
 
-Both packages are imported when first needed. A `Call` may come from a damaged file, so its attributes and sizes are
-checked before either package sees them.
+Both packages are imported at first use. A `Call` may come from a damaged file, so its attributes and sizes are checked
+before they reach these packages.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tilewright.install import hint
 MICROSOFT = "com.microsoft"
 DOMAINS = ("", MICROSOFT)
 MAX_OPSET = 30
-#: The largest number of elements of a constant for shape inference: shapes, axes and sizes are smaller.
+#: Shape inference gets constants up to this number of elements, which includes all shapes, axes and sizes.
 SMALL = 1 << 10
-#: The largest size in bytes of a constant that is built into a session.
+#: Constants up to this size in bytes are built into a session.
 MAX_INSIDE = 1 << 28
-#: The largest number of cached sessions, and the largest total size of their constants in bytes.
+#: Limits of the session cache: the sessions, and the bytes of their constants.
 MAX_SESSIONS = 1 << 11
 MAX_SESSION_BYTES = 1 << 30
 #: Alignment of inputs in bytes: a cache line, and the widest vector of x86-64.
 ALIGNMENT = 64
-#: Attributes that kernels use as divisors or step sizes: their values must be positive.
+#: These attributes are divisors or step sizes in kernels, so their values must be positive.
 _STEPS = frozenset(("strides", "kernel_shape", "dilations", "blocksize", "group"))
-#: Attributes where the largest integer means "to the end".
+#: In these attributes, the largest integer means "to the end".
 _OPEN = frozenset(("starts", "ends"))
 _IR_VERSION = 10
-#: Before this opset, onnx's shape inference with `ceil_mode` counts windows that start past the image; no runtime does.
+#: Before this opset, shape inference with `ceil_mode` counts windows that begin outside the image. Runtimes do not.
 POOL_OPSET = 22
 _POOLS = ("MaxPool", "AveragePool", "LpPool")
 _ORT_TYPES = {f"tensor({name})": name for name in DTYPES} | {
@@ -61,7 +61,7 @@ def type_of(value: Array) -> ValueType:
 
 @dataclass(frozen=True)
 class Call(Named):
-    """An ONNX operator to run: (name, JSON text) attributes, input types (None: absent), and number of outputs."""
+    """An ONNX operator to run. Attributes are pairs (name, JSON text). The type of an absent input is None."""
 
     name: str
     op_type: str
@@ -73,7 +73,7 @@ class Call(Named):
 
 
 def package(name: str) -> Any:
-    """Return the module `onnx` or `onnxruntime`, imported. Raises UnsupportedError if it is not installed."""
+    """Import and return `onnx` or `onnxruntime`. Raises UnsupportedError if the package is not installed."""
     try:
         return import_module(name)
     except ImportError:
@@ -91,22 +91,22 @@ def least_outputs(op_type: str, domain: str, opset: int) -> int:
 
 
 def session(model: Any, **settings: Any) -> Any:
-    """Return an onnxruntime session that runs the nodes of `model` as written, without optimisations or a log."""
+    """Return an onnxruntime session that runs the nodes of `model` without graph optimisations and without a log."""
     runtime = package("onnxruntime")
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4  # errors come as exceptions
+    options.log_severity_level = 4  # no log, because errors are raised as exceptions
     for name, value in settings.items():
         setattr(options, name, value)
     return runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-#: The types of the results of calls without constants, by call and limit.
+#: Cached results of `infer`. With constants, the types depend on their values, so such calls are not cached.
 _INFERRED: dict[tuple[Call, int], tuple[ValueType, ...]] = {}
 
 
 def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED) -> tuple[ValueType, ...]:
-    """Return the output types of a call. `constants` are its small constant inputs, by position.
+    """Return the output types of a call. `constants` has its small constant inputs, {position: array}.
 
     Raises ModelError if the operator does not accept the inputs, or if an output has more than `limit` elements.
     Raises UnsupportedError if onnx does not know the operator, or if an output shape depends on run-time values.
@@ -126,7 +126,6 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=False)
     except Exception as error:  # onnx raises several exception types of its own
         raise ModelError(call.where, f"{call.op_type} is not valid: {one_line(error)}") from None
-    # The types also depend on the values of constants, so only results of calls without constants are cached.
     by_name = {value.name: value.type for value in inferred.graph.output}
     types = tuple(_declared_type(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
     if not constants and len(_INFERRED) < MAX_SESSIONS:
@@ -135,7 +134,7 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
 
 
 def _pool(call: Call) -> Call:
-    """Return the call of a pool, with its opset raised if onnx infers a wrong output shape in the given opset.
+    """Return the call of a pool, in a later opset if onnx infers a wrong output shape in the given opset.
 
     Raises UnsupportedError if the pool combines dilations and SAME padding.
     """
@@ -157,11 +156,11 @@ def run(
 ) -> list[Array]:
     """Return the results of a call for one sample. `outputs` are the required types.
 
-    `values` are the inputs; `constants` {position: array} replace some of the inputs. Raises ModelError if onnxruntime
-    cannot run the operator or returns other types.
+    `constants` {position: array} replaces some of the input `values`. Raises ModelError if onnxruntime cannot run the
+    operator, or returns other types.
     """
-    # All but very large constants are built into the session. onnxruntime packs constant weights, and may then add in
-    # another order, so the constants of the user's model must be constants here, too.
+    # onnxruntime packs constant weights, which may change the order of additions. Therefore the constants of the user's
+    # model are also constants of the session, except very large ones.
     inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
     kernel = _session_of(call, outputs, inside)
     operands = [constants.get(index, value) for index, value in enumerate(values)]
@@ -177,9 +176,9 @@ def run(
 
 
 def aligned(value: Array) -> Array:
-    """Return `value` as a contiguous array, copied if its address is not a multiple of ALIGNMENT."""
-    # onnxruntime's kernels treat the elements before the first aligned address separately, so the order of their
-    # additions, and the last bits of a result, would depend on the address.
+    """Return `value` as a contiguous array whose address is a multiple of ALIGNMENT."""
+    # onnxruntime's kernels treat the elements before the first aligned address separately. The order of additions, and
+    # with it the last bits of a float result, would depend on the address.
     array = np.ascontiguousarray(value).reshape(np.shape(value))
     if not array.ctypes.data % ALIGNMENT:
         return array
@@ -190,15 +189,15 @@ def aligned(value: Array) -> Array:
     return copy
 
 
-#: Sessions by call and by the identity of their constants. The constants are kept alive so that identities stay unique.
+#: Sessions by call and by the `id` of each constant. Sessions keep their constants alive, so that the ids stay unique.
 _SESSIONS: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 
 def _session_of(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    """Return an onnxruntime session for a call, cached or new. The cache is emptied when it exceeds its limits."""
-    # One thread: with several threads, the order of additions in a kernel would depend on the computer.
+    """Return an onnxruntime session for a call from the cache, or a new one. A full cache is emptied first."""
+    # A session has one thread, because with several threads the order of additions would depend on the computer.
     identities = tuple((index, id(data)) for index, data in sorted(constants.items()))
-    key = (replace(call, name=""), outputs, identities)  # nodes of the same kind share a session
+    key = (replace(call, name=""), outputs, identities)  # without the name, so that equal nodes share a session
     if key not in _SESSIONS:
         arrays_kept = (
             (*constants.values(), *(data for _, arrays in _SESSIONS.values() for data in arrays)) if constants else ()
@@ -251,7 +250,7 @@ def _attribute(call: Call, name: str, text: str) -> Any:
     kinds = {type(item) for item in items}
     malformed = len(kinds) > 1 or not kinds <= {int, float, str} or len(items) > SMALL
     call.fail_if(malformed, f"has the attribute {name}, whose value is neither numbers nor text")
-    # onnx and onnxruntime compute sizes from attributes without a check for overflow, and divide by steps.
+    # onnx and onnxruntime compute sizes from attributes without checking for overflow, and divide by step sizes.
     bound = 1 << 15 if name in _STEPS else 1 << 63 if name in _OPEN else 1 << 31
     large = int in kinds and not all(-bound <= item <= bound for item in items)
     call.fail_if(large, f"has the attribute {name} = {text[:40]}, which is out of range")
@@ -266,7 +265,7 @@ def value_info(name: str, kind: ValueType) -> Any:
 
 
 def _declared_type(call: Call, inferred: Any, limit: int) -> ValueType:
-    """Return an inferred output type. Raises UnsupportedError if the shape is incomplete, ModelError if too large."""
+    """Return an inferred type. Raises UnsupportedError for an incomplete shape, ModelError for too many elements."""
     tensor = inferred.tensor_type if inferred is not None and inferred.HasField("tensor_type") else None
     if tensor is None or not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
         remedy = "make its shapes constant (onnxsim does)"
@@ -283,7 +282,7 @@ def bounded(call: Call, value: ValueType, limit: int = MAX_COMPUTED) -> ValueTyp
 
 
 def dtype_of(number: int, where: str) -> str:
-    """Return the dtype for an ONNX element type number. Raises UnsupportedError if graph.ir.DTYPES lacks it."""
+    """Return the dtype of an ONNX element type number. Raises UnsupportedError if the dtype is not in DTYPES."""
     onnx = package("onnx")
     try:
         name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name
@@ -296,7 +295,7 @@ def dtype_of(number: int, where: str) -> str:
 
 
 def _types_by_session(call: Call) -> tuple[ValueType, ...]:
-    """Return the output types of one of onnxruntime's own operators, which onnx does not know, from a session."""
+    """Return the output types of an operator of onnxruntime, for which onnx has no shape inference."""
     types = []
     for output in _session_of(call, None, {}).get_outputs():
         dtype = _ORT_TYPES.get(output.type, "")
@@ -307,6 +306,6 @@ def _types_by_session(call: Call) -> tuple[ValueType, ...]:
 
 
 def one_line(error: Exception) -> str:
-    """Return an error of onnx or onnxruntime as one line of printable text, at most 200 characters."""
+    """Return an error of onnx or onnxruntime as one printable line of at most 200 characters."""
     text = printable(" ".join(str(error).split()))
     return text if len(text) <= 200 else text[:197] + "..."

@@ -12,18 +12,18 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.graph.tensor import Tensor
 
-#: The target size in bytes of the largest patch matrix, which determines the number of samples evaluated together.
+#: The memory limit, in bytes, of the largest patch matrix of the samples that are evaluated together.
 BLOCK_BYTES = 1 << 27
 
-#: Largest real input. A larger number overflows every integer type when it is quantised: undefined in the reference
-#: kernels.
+#: The largest real input. Quantising a larger number overflows every integer type, which is undefined behaviour in the
+#: reference kernels.
 MAX_REAL = 1e9
 
 Observer = Callable[[Site, tuple[Array, ...]], None]
 
 
 def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str, Array]:
-    """Return `inputs`, a mapping or the array of a single-input graph, as {input name: array (S, *shape)}.
+    """Return `inputs` as {input name: array (S, *shape)}. A graph with one input also accepts a single array.
 
     An array may omit the model's batch axis of 1, and a single sample may omit the sample axis as well. Raises
     InputError if names, shapes or types do not fit the graph, or if a value is not finite or exceeds MAX_REAL.
@@ -74,9 +74,8 @@ def run(
 ) -> dict[str, Array]:
     """Return the outputs {name: (S, *shape)} for S samples, under a rounding mode [default: the model's own].
 
-    A network with states takes the samples in their order, as one stream. With `reset`, every sample starts from the
-    initial states. `observe` is called after every node with the node's Site and results, once for each block of
-    samples.
+    In a network with states, the samples are one stream; `reset` starts every sample from the initial states. `observe`
+    is called after every node with the node's Site and results, once for each block of samples.
     """
     samples = check_inputs(graph, inputs)
     rounding = rounding or graph.rounding
@@ -101,7 +100,7 @@ def blocks(samples: Mapping[str, Array], size: int) -> Iterator[dict[str, Array]
 def states(graph: Graph, samples: Mapping[str, Array], before: Mapping[str, Array] | None) -> dict[str, Array]:
     """Return the states for a block of samples, {source: (S, *shape)}.
 
-    `before` has the results of the previous sample; None: return the initial states.
+    `before` has the results of the previous sample. If it is None, the initial states are returned.
     """
     if before is not None:
         return {state.source: before[state.result] for state in graph.states}
@@ -113,21 +112,22 @@ def states(graph: Graph, samples: Mapping[str, Array], before: Mapping[str, Arra
 def results(
     graph: Graph, values: Mapping[str, Array], rounding: str, observe: Observer | None = None
 ) -> dict[str, Array]:
-    """Return {name: (S, *shape)} of `graph.results` for the `values` of `graph.sources`, in blocks of BLOCK_BYTES."""
-    # Evaluating many samples together is faster, but the patch matrices of all samples must fit the memory.
+    """Return the values of `graph.results` as {name: (S, *shape)}, given the `values` of `graph.sources`."""
+    # Evaluating many samples together is faster, but the memory must hold the patch matrices of all of them.
     block = max(1, BLOCK_BYTES // widest(graph))
     parts = [run_block(graph, samples, rounding, observe) for samples in blocks(values, block)]
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe: Observer | None) -> dict[str, Array]:
-    """Return the results {name: (S, *shape)} for samples evaluated together: outputs, and states after each sample.
+    """Evaluate samples together. Return the values of `graph.results`, {name: (S, *shape)}.
 
     `samples` has the values of `graph.sources`. Values are dropped after their last use.
     """
     mode = rounding_mode(rounding)
     values: dict[str, Array] = dict(samples)
-    last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}  # the last reader wins
+    # Later nodes overwrite the entries of earlier nodes.
+    last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
     kept = set(graph.results)
     for index, site in enumerate(graph.sites()):
         results = _evaluated(graph, site, values, mode)
@@ -138,7 +138,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
             if last_use[name] == index and name not in kept:
                 values.pop(name, None)
     count = count_of(samples)
-    # A result that does not depend on inputs has only one sample, like a constant.
+    # A result that does not depend on inputs was computed once: repeat it for each sample.
     outputs = {name: value_of(graph, values, name) for name in graph.results}
     return {
         name: np.broadcast_to(array, (count, *array.shape[1:])) for name, array in outputs.items() if array is not None
@@ -146,9 +146,9 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
 
 
 def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None:
-    """Return the value of tensor `name`, with a leading sample axis (1 for constants).
+    """Return the value of a tensor with a sample axis (of size 1 for constants).
 
-    Return None for an absent optional input (an empty name), and for a tensor that has not been computed.
+    Return None for an absent optional input (the empty name), and for a tensor that has not been computed.
     """
     if not name or name in values:
         return values.get(name)
@@ -157,7 +157,7 @@ def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | No
 
 
 def widest(graph: Graph) -> int:
-    """Return the size in bytes of the largest tensor or im2col matrix that one sample needs, as float32."""
+    """Return the bytes of the largest tensor or im2col matrix of one sample, as float32."""
     size = 1
     for site in graph.sites():
         columns = max((1, *site.output.shape[-1:]))

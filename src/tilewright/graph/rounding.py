@@ -9,8 +9,8 @@ An accumulator is multiplied by a real factor, usually below one. The rules diff
 - `reduced`: a 16-bit multiplier, one rounding with ties upwards (TFLite's kernels for int16 with 64-bit sums);
 - `shift`: integer multiplier, addend and divisor stored in the model (PULP's RequantShift, see the class `Shift`).
 
-The arguments of gemmlowp's fixed-point functions (exp, logistic, tanh, reciprocals) are int64 arrays of numbers of
-`bits` bits (32 or 16). A Qm number has a sign bit and m integer bits; its other bits are fraction bits.
+gemmlowp's fixed-point functions (exp, logistic, tanh, reciprocals) compute with numbers of 32 or 16 bits, here in int64
+arrays. A number in Qm has a sign bit and m integer bits; its other bits are fraction bits.
 
 Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
 """
@@ -29,7 +29,7 @@ from tilewright.graph.tensor import Tensor
 
 RequantRule = Literal["double", "away", "float", "reduced", "shift", "pow2"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
-#: The real bounds of each activation's results (None: no bound).
+#: The range of the real results of each activation (None: unbounded).
 BOUNDS: dict[Activation, tuple[float | None, float | None]] = {
     "none": (None, None),
     "relu": (0.0, None),
@@ -38,19 +38,19 @@ BOUNDS: dict[Activation, tuple[float | None, float | None]] = {
 }
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
-#: Exclusive upper bound of requantisation factors: the largest left shift of any kernel is 30.
+#: Requantisation factors must be below this bound, because no kernel shifts left by more than 30.
 MAX_FACTOR = 2.0**30
 FACTOR_LIMIT = "factors must be below 2**30"
 
 
 def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, Array]:
-    """Return real factors as (q, shift), real ~ q * 2**(shift - 31); q holds int32 values in an int64 array.
+    """Return (q, shift) such that `real` is about q * 2**(shift - 31). q has int32 values in an int64 array.
 
     Factors below 2**-32 become q = shift = 0, as in TFLite.
     """
     fraction, shift = np.frexp(np.asarray(real, np.float64))
-    q = np.floor(fraction * (1 << 31) + 0.5).astype(np.int64)  # std::round; factors are not negative
-    # A fraction just below 1 is rounded to 1, which is no int32 value.
+    q = np.floor(fraction * (1 << 31) + 0.5).astype(np.int64)  # equals std::round, because factors are not negative
+    # A fraction just below 1 is rounded to 2**31, which is not an int32 value.
     overflow = q == 1 << 31
     q = np.where(overflow, q // 2, q)
     shift = np.where(overflow, shift + 1, shift)
@@ -59,18 +59,16 @@ def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, A
 
 
 def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
-    """Return the high 32 bits of `2 * a * b`, rounded, for int64 arrays of int32 values.
-
-    gemmlowp adds 2**30 or, to negative products, 1 - 2**30, and divides by 2**31 towards zero: it rounds ties upwards.
-    """
+    """Return the high 32 bits of `2 * a * b`, rounded with ties upwards, for int64 arrays of int32 values."""
+    # gemmlowp adds 2**30 (1 - 2**30 if the product is negative) and divides by 2**31 towards zero. This shift is equal.
     product: Array = a * b
     product += 1 << 30
     product >>= 31
-    return np.minimum(product, INT32_MAX, out=product)  # only INT32_MIN squared exceeds INT32_MAX
+    return np.minimum(product, INT32_MAX, out=product)  # only INT32_MIN * INT32_MIN exceeds INT32_MAX
 
 
 def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
-    """Return x / 2**exponent as int64, rounded half away from zero. The exponent is in 0..31."""
+    """Return x / 2**exponent as int64, rounded half away from zero, for exponents in 0..31."""
     exponent = np.asarray(exponent, np.int64)
     rounded: Array = x >> 63  # -1 for negative x, so that ties go away from zero
     rounded = (np.where(exponent > 0, rounded, 0) if (exponent == 0).any() else rounded) + x
@@ -99,8 +97,9 @@ def multiply_by_real(x: Array, real: float | Array) -> Array:
 
 
 def multiply_by_reduced_multiplier(x: Array, q: Array, shift: Array) -> Array:
-    """Return x * q * 2**(shift - 31) by the rule `reduced`, for int64 sums; q is rounded to 16 bits first."""
-    # With 16 bits of q, the product of a 48-bit sum fits int64. The bound keeps `reduced` below 1 << 15.
+    """Return x * q * 2**(shift - 31) for int64 sums by the rule `reduced`: q is first rounded to 16 bits."""
+    # The product of a 48-bit sum and 16 bits fits int64. From 0x7FFF0000 on, rounding would give 1 << 15, which needs
+    # 17.
     reduced = np.where(q < 0x7FFF0000, (q + (1 << 15)) >> 16, 0x7FFF)
     down = 15 - shift
     return wrap_int32((x * reduced + (np.int64(1) << (down - 1))) >> down)
@@ -123,9 +122,10 @@ def shift_up(x: Array, exponent: Array | int) -> Array:
 
 
 def mean_factor(count: int) -> tuple[int, int]:
-    """Return integers (m, k) such that the mean of `count` codes is about their sum times m / 2**k.
+    """Return integers (m, k) such that m / 2**k is about 1 / count, for the mean of `count` codes.
 
-    m has at most seven bits. The factor is exact if `count` is a power of two, else within 1 part in 128 of 1 / count.
+    m has at most seven bits. The factor is exact if `count` is a power of two. Otherwise, its relative error is at most
+    1 / 128.
     """
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1
@@ -134,10 +134,7 @@ def mean_factor(count: int) -> tuple[int, int]:
 
 
 def round_half_even(x: Array) -> Array:
-    """Return float32 values saturated to the int32 range, then rounded half to even, as int64.
-
-    The result for NaN is arbitrary; no model's factors produce NaN.
-    """
+    """Saturate float32 values to the int32 range and round them half to even, to int64 (arbitrary for NaN)."""
     with np.errstate(invalid="ignore"):  # 2**31 - 128 is the largest float32 below 2**31
         return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
 
@@ -145,7 +142,7 @@ def round_half_even(x: Array) -> Array:
 def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | np.float32) -> Array:
     """Return a * b + c of float32 values, rounded once to float32, as FMA instructions do.
 
-    The product is exact in float64. Its sum with c is rounded to odd, so that the final rounding to float32 gives the
+    The product is exact in float64. The sum is rounded to odd in float64: then the final rounding to float32 gives the
     correctly rounded value (Boldo and Melquiond, 2008).
     """
     product = np.float64(a) * np.float64(b)
@@ -156,15 +153,15 @@ def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | 
     error = (product - (total - back)) + (addend - back)
     inexact = error != 0
     if inexact.any():  # seldom
-        # Round to odd: an inexact sum with an even last bit moves to its odd neighbour on the side of the exact sum.
-        # The moved sum cannot lie on a tie of float32, so the final rounding is correct.
+        # Round to odd: replace an inexact sum with an even last bit by its odd neighbour towards the exact sum. A
+        # number with an odd last bit is never halfway between two float32 numbers.
         even = (total.view(np.int64) & 1) == 0
         total = np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, error)), total)
     return total.astype(np.float32)
 
 
 def round_half_away(x: Array) -> Array:
-    """Return x rounded to the nearest integer, halves away from zero as in C's round(); the dtype stays the same."""
+    """Return x rounded half away from zero, like C's round(), in the same dtype."""
     whole = np.trunc(x)
     rounded: Array = whole + np.sign(x) * (np.abs(x - whole) >= 0.5)
     return rounded
@@ -175,8 +172,8 @@ def clamp_range(
 ) -> tuple[int, int]:
     """Return the smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1).
 
-    A real bound r becomes the code `zero_point + round(r / scale)`, in float32, rounded half away from zero. With
-    `half_even` (XNNPACK), the zero point is added first and the sum is rounded half to even.
+    The code of a real bound r is `zero_point + round(r / scale)`, computed in float32 and rounded half away from zero.
+    With `half_even` (XNNPACK), the zero point is added before rounding, and the sum is rounded half to even.
     """
     info = np.iinfo(dtype)
 
@@ -194,8 +191,8 @@ def clamp_range(
 class Rounding:
     """A rounding mode: the arithmetic of one implementation (see docs/arithmetic.md for the evidence).
 
-    `float32_scales`: ratios of scales are computed in float32, not float64, before they become multipliers.
-    `elementwise`: the runtime that defines the arithmetic of additions, products, averages and quantisation.
+    If `float32_scales`, ratios of scales are computed in float32, otherwise in float64. `elementwise` is the runtime
+    that defines the arithmetic of additions, products, averages and quantisation.
     """
 
     name: str
@@ -207,11 +204,11 @@ class Rounding:
 
     @property
     def delegated(self) -> bool:
-        """Whether element-wise operators follow XNNPACK or onnxruntime; clamp bounds are then rounded half to even."""
+        """Whether element-wise operators follow XNNPACK or onnxruntime, which round clamp bounds half to even."""
         return self.elementwise in ("xnnpack", "ort")
 
     def ratio(self, over: float, *factors: float) -> float:
-        """Return the product of the scales `factors`, divided by the scale `over`, in float32 or float64 arithmetic."""
+        """Return the product of the scales `factors` divided by the scale `over`, in this mode's arithmetic."""
         kind = np.float32 if self.float32_scales else np.float64
         product = kind(1)
         for factor in factors:
@@ -247,8 +244,8 @@ class Requant:
     `real` is one factor, or one factor per output channel (the last axis).
     """
 
-    real: Array  # float64, for the integer rules
-    real32: Array  # float32, for the float rule
+    real: Array  # float64, for all rules except `float`
+    real32: Array  # float32, for the rule `float`
     zero_point: int
     low: int
     high: int
@@ -256,7 +253,7 @@ class Requant:
 
     @classmethod
     def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: Activation, half_even: bool = False) -> Requant:
-        """Return the requantisation of sums of products of `x` and `w` to `out`, with factors from the float32 scales.
+        """Return the requantisation to `out` of sums of products of `x` and `w`.
 
         Raises ModelError if a factor is not below MAX_FACTOR.
         """
@@ -271,7 +268,7 @@ class Requant:
     def apply(self, acc: Array, rule: RequantRule) -> Array:
         """Return the codes for int32 or int64 accumulators of any shape (channels last), rounded by `rule`."""
         if rule == "float":
-            # The arithmetic is float32. The bounds are integers, so clamping may precede rounding.
+            # In float32. Clamping before rounding gives the same result, because the bounds are integers.
             real = acc.astype(np.float32)
             real *= self.real32
             np.clip(real, self.low - self.zero_point, self.high - self.zero_point, out=real)
@@ -306,7 +303,7 @@ class Shift:
             raise ModelError(where, reason)
 
     def apply(self, x: Array, multiplier: Array, addend: Array, dtype: str) -> Array:
-        """Return x requantised, as `dtype`. Multipliers below 2**31 and addends below 2**53 cannot overflow int64."""
+        """Requantise x to `dtype`. Multipliers below 2**31 and addends below 2**53 cannot overflow int64."""
         twice = 2 * (x.astype(np.int64) * multiplier + addend)
         rounded = (twice + self.divisor) // (2 * self.divisor)
         return np.clip(rounded, self.low, self.high).astype(dtype)
@@ -314,37 +311,37 @@ class Shift:
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """gemmlowp's functions on fixed-point numbers of `bits` bits, 32 or 16 (fixedpoint.h)."""
+    """gemmlowp's functions of fixed-point numbers with 32 or 16 bits (fixedpoint.h)."""
 
     bits: int = 32
 
     @property
     def largest(self) -> int:
-        """The largest number. In Q0, whose range ends just below 1, it also represents 1."""
+        """The largest number. It also represents 1 in Q0, whose range ends just below 1."""
         return (1 << (self.bits - 1)) - 1
 
     def saturated(self, x: Array) -> Array:
         return np.clip(x, -self.largest - 1, self.largest)
 
     def high_mul(self, a: Array, b: Array | int) -> Array:
-        """Return the product of two numbers, rounded with ties upwards and saturated: Qm times Q0 gives Qm."""
+        """Return the product of a number in Qm and a number in Q0: in Qm, rounded with ties upwards, and saturated."""
         product: Array = a * b
         product = (product + (1 << (self.bits - 2))) >> (self.bits - 1)
         return np.minimum(product, self.largest)
 
     def _constant(self, value: int) -> int:
-        """Return a constant given with 32 bits, rounded to this width (gemmlowp's RescaleConstantInitializer)."""
+        """Round a 32-bit constant to `bits` bits (gemmlowp's RescaleConstantInitializer)."""
         return int(rounding_divide_by_pot(np.array(value, np.int64), 32 - self.bits))
 
     def exp_on_negative_values(self, a: Array, integer_bits: int) -> Array:
         """Return exp(a) in Q0 for a <= 0 in Q(integer_bits)."""
-        # a = remainder - whole with a remainder in [-1/4, 0). exp(remainder) comes from a polynomial; for each bit set
-        # in `whole`, the result is multiplied by exp(-2**k) for this bit's weight 2**k.
+        # a = remainder - whole, with -1/4 <= remainder < 0. A polynomial gives exp(remainder). For each bit of `whole`
+        # that is set, with the weight 2**k, the result is then multiplied by exp(-2**k).
         fraction = self.bits - 1 - integer_bits
         quarter = 1 << (fraction - 2)
         remainder = (a & (quarter - 1)) - quarter
-        # Taylor series around -1/8, in Q0: exp(-1/8) * (1 + x + x**2 / 2 + x**3 / 6 + x**4 / 24) for x = remainder +
-        # 1/8. The constants are 1/3 and exp(-1/8).
+        # Taylor series around -1/8, in Q0, with x = remainder + 1/8: exp(-1/8) * (1 + x + x**2 / 2 + x**3 / 6 + x**4 /
+        # 24). The constants are 1/3 and exp(-1/8).
         x = (remainder << integer_bits) + (1 << (self.bits - 4))
         x2 = self.high_mul(x, x)
         x3 = self.high_mul(x2, x)
@@ -356,13 +353,13 @@ class FixedPoint:
         factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)  # exp(-2**k), k = -2..4
         for bit, factor in enumerate(factors[: integer_bits + 2], start=fraction - 2):
             result = np.where(whole & (1 << bit), self.high_mul(result, self._constant(factor)), result)
-        if integer_bits > 5:  # there is no factor for the bits of 32 and above: exp(-32) is 0 in Q0
+        if integer_bits > 5:  # `factors` ends at exp(-16), because exp(-32) is 0 in Q0
             result = np.where(a < -(32 << fraction), 0, result)
         return np.where(a == 0, self.largest, result)
 
     def _newton(self, x: Array) -> Array:
         """Return 2 / (1 + x) in Q2 for x in Q0, 0 <= x < 1, by three Newton-Raphson steps."""
-        half = (x + self.largest + 1) >> 1  # rounding half sum; the sum is not negative
+        half = (x + self.largest + 1) >> 1  # (x + 1) / 2, rounded
         # Compute the reciprocal of d = half, 1/2 <= d < 1. The first estimate is the best linear approximation, 48/17 -
         # 32/17 d. Each Newton step y + y * (1 - d * y) doubles the number of correct bits.
         y = self._constant(1515870810) + self.high_mul(half, self._constant(-1010580540))
@@ -382,7 +379,7 @@ class FixedPoint:
 
     def tanh(self, a: Array, integer_bits: int) -> Array:
         """Return tanh(a) in Q0 for a in Q(integer_bits)."""
-        # tanh(a) = 2 / (1 + exp(-2 a)) - 1. The bits of a, interpreted with one more integer bit, represent 2 a.
+        # tanh(a) = 2 / (1 + exp(-2 a)) - 1. With one more integer bit, the same bits represent 2 a.
         decay = self.exp_on_negative_values(-np.abs(a), integer_bits + 1)
         return np.sign(a) * self.saturated((self._newton(decay) - (1 << (self.bits - 3))) << 2)
 

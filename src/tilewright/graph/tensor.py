@@ -1,4 +1,4 @@
-"""Tensors of a graph, with their exact quantisation, and the base classes of objects that errors name."""
+"""Tensors of a graph with their exact quantisation, and base classes of objects that errors can name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "flo
 
 
 class Located(ABC):
-    """Base class of objects that errors point at."""
+    """Base class of objects that errors can name."""
 
     @property
     @abstractmethod
@@ -31,12 +31,12 @@ class Located(ABC):
         """The object's kind and name, as error messages print it."""
 
     def fail_if(self, wrong: object, reason: str, remedy: str = "") -> None:
-        """Report a damaged file. Raises ModelError if `wrong` is true."""
+        """Raises ModelError if `wrong` is true: the file is damaged."""
         if wrong:
             raise ModelError(self.where, reason, remedy)
 
     def refuse_if(self, wrong: object, reason: str, remedy: str = "") -> None:
-        """Report a sound file that Tilewright does not support. Raises UnsupportedError if `wrong` is true."""
+        """Raises UnsupportedError if `wrong` is true: the file is valid, but Tilewright does not support it."""
         if wrong:
             raise UnsupportedError(self.where, reason, remedy)
 
@@ -71,7 +71,7 @@ class Quant:
 
 @dataclass(frozen=True, eq=False)
 class Tensor(Located):
-    """A tensor of the graph. `data` holds the values of a constant (an array of this shape and dtype), else None."""
+    """A tensor of the graph. `data` has the values of a constant (None: the tensor is computed or an input)."""
 
     name: str
     shape: tuple[int, ...]
@@ -89,7 +89,7 @@ class Tensor(Located):
 
     @property
     def image(self) -> tuple[int, int, int, int]:
-        """The shape as batch, rows, columns and channels, for any number of axes: missing axes in front are 1."""
+        """The shape as batch, rows, columns and channels. Missing axes are 1; additional axes are part of the batch."""
         rows, columns, channels = (1, 1, 1, *self.shape)[-3:]
         return prod(self.shape[:-3]), rows, columns, channels
 
@@ -99,12 +99,12 @@ class Tensor(Located):
 
     @property
     def scale(self) -> float:
-        """The per-tensor scale. Raises ModelError for a tensor without a scale or with a scale per channel."""
+        """The scale. Raises ModelError if the tensor has none, or one for each channel."""
         return self._single().scale[0]
 
     @property
     def zero_point(self) -> int:
-        """The per-tensor zero point. Raises ModelError for a tensor without a zero point or with one per channel."""
+        """The zero point. Raises ModelError if the tensor has none, or one for each channel."""
         return self._single().zero_point[0]
 
     def __repr__(self) -> str:
@@ -121,22 +121,22 @@ class Tensor(Located):
 
     @property
     def scales(self) -> Array:
-        """The scales, float64 [1] or one per channel. Raises ModelError if the tensor has no scales."""
+        """The scales, float64 [1] or [channels]. Raises ModelError if the tensor has none."""
         return np.asarray(self.quant.scale if self.quant else [self.scale], np.float64)
 
     def spread(self, numbers: Sequence[float] | Array) -> Array:
-        """Return `numbers`, one for each scale, in a shape that broadcasts along the tensor's axis of scales."""
+        """Reshape `numbers`, one for each scale, so that they broadcast along the tensor's channels."""
         axes = [1] * len(self.shape)
         if self.quant and self.quant.per_channel:
             axes[self.quant.axis] = -1
         return np.reshape(numbers, axes)
 
     def same_codes(self, other: Tensor) -> bool:
-        """Return whether equal codes mean equal numbers in both tensors. Raises ModelError for scales per channel."""
+        """Return whether both tensors have the same scale and zero point. Raises ModelError for scales per channel."""
         return (self.scale, self.zero_point) == (other.scale, other.zero_point)
 
     def check(self) -> None:
-        """Check the type, size, data and quantisation. Raises ModelError if these do not fit each other."""
+        """Check type, size, data and quantisation. Raises ModelError if they contradict each other."""
         self.fail_if(self.dtype not in DTYPES, f"has the unknown element type {self.dtype}")
         computed = self.data is None
         limit = MAX_COMPUTED if computed else MAX_ELEMENTS

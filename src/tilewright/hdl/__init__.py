@@ -4,6 +4,7 @@ Parts: parts.py (the base class `Part`, and helpers to drive ports), memory.py (
 registers), transfers.py (2-D transfers between DRAM and tile memories), mac.py and rescale.py (arithmetic).
 
 Tools: build.py converts a component to RTLIL, Verilog or C++, and compiles it to a cached library. model.py runs such a
-library: ports are arrays, and a loop in C advances the clock. generated.py looks for short cuts in Verilator's C++
-output. modules.py writes readable Verilog, one file per module. board.py writes the files of a design for a board.
+library: ports are arrays, and a loop in C advances the clock. generated.py finds out from Verilator's C++ output which
+evaluations can be skipped. modules.py writes readable Verilog, one file per module. board.py writes the files of a
+design for a board.
 """

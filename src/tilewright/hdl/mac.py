@@ -14,17 +14,17 @@ from tilewright.errors import ConfigError
 from tilewright.hdl.multipliers import MULTIPLIERS, NARROW, WIDE, packs
 from tilewright.hdl.parts import Part
 
-#: Cycles from the operands to their sums.
+#: The number of cycles from operands to sums.
 MAC_LATENCY = 2
 
 
 class MacArray(Part):
     """Computes sums[b][o] = sum over i of inp[b][i] * wgt[o][i] exactly.
 
-    The array accepts new operands in each cycle, and outputs their sums MAC_LATENCY cycles later. Operands are
-    row-major, with the first value in the low bits. Sums have `sum_bits` bits, so they never overflow. `multipliers`
-    ("single", "packed" or "logic") selects the implementation of products, which does not change sums or timing. Raises
-    ConfigError if `multipliers` is unknown, or if it is "packed" and two products do not fit one multiplier block.
+    The array accepts operands in every cycle. Their sums appear MAC_LATENCY cycles later. Operands are row-major, with
+    the first value in the low bits. Sums have `sum_bits` bits, so they never overflow. `multipliers` ("single",
+    "packed" or "logic") selects the implementation of products; sums and timing are the same. Raises ConfigError if
+    `multipliers` is unknown, or if it is "packed" and two products do not fit one multiplier block.
     """
 
     def __init__(self, batch: int, block: int, inp_bits: int, wgt_bits: int, multipliers: str = "single") -> None:
@@ -48,7 +48,7 @@ class MacArray(Part):
         block = self.block
         inp = signed_values(self.inp, self.inp_bits)
         wgt = signed_values(self.wgt, self.wgt_bits)
-        # Packed: a multiplier block multiplies one input by the weights of two outputs.
+        # "packed": a multiplier block multiplies one input by the weights of two outputs.
         together = 2 if self.multipliers == "packed" and block > 1 else 1
         sums = []
         for row in range(self.batch):
@@ -68,9 +68,9 @@ class MacArray(Part):
 
 
 def products(m: Module, shared: Value, others: Sequence[Value], name: str, logic: bool = False) -> list[Value]:
-    """Return the product of `shared` with each value of `others` (one or two, signed), one cycle later.
+    """Return the products of `shared` and each of the signed `others` (one or two), one cycle later.
 
-    Two products need one multiplier block. With `logic`, a single product needs no multiplier block.
+    The products use one multiplier block, even if there are two. With `logic`, a single product uses none.
     """
     first = others[0]
     bits = len(shared) + len(first)
@@ -82,17 +82,14 @@ def products(m: Module, shared: Value, others: Sequence[Value], name: str, logic
     product = Signal(signed(len(both) + len(shared)), name=name)
     m.d.comb += both.eq((others[1] << bits) + first)
     m.d.sync += product.eq(shared * both)
-    # `both` has the two factors at a distance of `bits`, so that the wide product contains both products side by side
-    # (see Xilinx's white paper WP486). A negative lower product has borrowed 1 from the upper product, so add 1 to the
-    # upper product.
+    # `both` = second * 2**bits + first, so the wide product contains both products side by side (Xilinx's white paper
+    # WP486). A negative lower product has borrowed 1 from the upper product; adding its sign bit restores it.
     return [product[:bits].as_signed(), (product[bits:].as_signed() + product[bits - 1])[:bits].as_signed()]
 
 
 def by_logic(a: Value, b: Value) -> Value:
-    """Return `a * b` as a sum of partial products, which synthesis does not map to a multiplier block.
-
-    The highest bit of `b` is its sign, so its partial product is subtracted.
-    """
+    """Return `a * b` as a sum of partial products, which synthesis does not map to a multiplier block."""
+    # The highest bit of `b` has a negative weight (two's complement), so its partial product is subtracted.
     *low, sign = (Mux(bit, a << place, 0) for place, bit in enumerate(b))
     return (reduce(add, low) if low else 0) - sign
 
@@ -105,25 +102,25 @@ def product(a: Value, b: Value, logic: bool) -> Value:
 
 
 def signed_values(word: Value, bits: int) -> list[Value]:
-    """Return the signed values of `bits` bits in a word, beginning with the low bits."""
+    """Split a word into signed values of `bits` bits, the lowest bits first."""
     return [word[at : at + bits].as_signed() for at in range(0, len(word), bits)]
 
 
 class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """An operation of TensorAlu. SHR shifts right by the low bits of the second operand; left if these are negative."""
+    """An operation of TensorAlu. SHR shifts right by the low bits of the second operand (left if they are negative)."""
 
     MIN = 0
     MAX = 1
     ADD = 2
     SHR = 3
-    NONE = 4  # returns the first operand
+    NONE = 4  # the result is the first operand
 
 
 class TensorAlu(Part):
-    """Applies one operation to `lanes` pairs of signed values of 2^`log_bits` bits. It is combinational, and sums wrap.
+    """Applies one operation to `lanes` pairs of signed values of 2^`log_bits` bits, combinationally. Sums wrap.
 
-    With `signed_amounts`, the sign of the SHR amount selects the direction of the shift; otherwise the input `left`
-    selects it for all lanes.
+    With `signed_amounts`, the sign of a lane's shift amount selects the direction of SHR. Otherwise, the input `left`
+    selects the direction for all lanes.
     """
 
     def __init__(self, lanes: int, log_bits: int, signed_amounts: bool = True) -> None:

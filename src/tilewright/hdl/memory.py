@@ -1,9 +1,7 @@
 """On-chip tile memories, and queues.
 
-The ports of memories are one tile or one bus beat wide. Alignment does not affect their speed.
-
-A BankedMemory has one user. A PartedMemory has several users and several parts; at any time, each part belongs to one
-user.
+Ports of memories are one tile or one bus beat wide. Unaligned accesses are as fast as aligned accesses. A BankedMemory
+has one user. A PartedMemory has several users and several parts; at any time, each part belongs to one user.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from tilewright.hdl.parts import Part, drive, ram
 
 @dataclass(frozen=True)
 class Tiles:
-    """The shape of a memory: `depth` tiles of `tile_bits` bits; a bus of `beat_bits` bits. All are powers of two."""
+    """The shape of a memory: `depth` tiles of `tile_bits` bits, on a bus of `beat_bits` bits (powers of two)."""
 
     tile_bits: int
     beat_bits: int
@@ -43,9 +41,9 @@ class Tiles:
 
 
 class BeatWrite(wiring.Signature):
-    """The signals that write one bus beat. Tile l of `data` goes to tile `index + l` if bit l of `mask` is set.
+    """The signals that write one bus beat. Tile l of `data` is written to tile `index + l` if bit l of `mask` is set.
 
-    If a tile is wider than a beat, `data` goes to part number `part` of the tile. With `whole`, it goes to all parts.
+    If a tile is wider than a beat, `data` is written to part number `part` of the tile, or to all parts if `whole`.
     """
 
     def __init__(self, tiles: Tiles) -> None:
@@ -62,14 +60,14 @@ class BeatWrite(wiring.Signature):
 
 
 class TileWrite(wiring.Signature):
-    """The signals that write one tile: `data` goes to tile `index` in cycles in which `en` is high."""
+    """The signals that write one tile: `data` is written to tile `index` while `en` is high."""
 
     def __init__(self, tiles: Tiles) -> None:
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": Out(tiles.tile_bits)})
 
 
 class TileRead(wiring.Signature):
-    """The signals that read `lanes` tiles from `index` on. `data` is valid a cycle after `en`, until the next read."""
+    """The signals that read `lanes` tiles from `index` on. `data` is valid one cycle after `en`, until the next read."""
 
     def __init__(self, tiles: Tiles, lanes: int = 1) -> None:
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": In(lanes * tiles.tile_bits)})
@@ -78,9 +76,9 @@ class TileRead(wiring.Signature):
 class BankedMemory(Part):
     """A memory with a bank for each tile of a beat, so that a beat can start at any tile. Indices wrap.
 
-    Write ports: `beats` (a BeatWrite) and, with `tile_writes`, `tile` (a TileWrite). Writes at both in a cycle are not
-    allowed (`tile` takes precedence). The port `read` returns one tile, or with `wide_reads` all tiles of a beat. A
-    read in the cycle of a write returns the new data.
+    The write ports are `beats` (a BeatWrite) and, with `tile_writes`, `tile` (a TileWrite). Only one of them may write
+    in a cycle. The port `read` returns one tile, or all tiles of a beat with `wide_reads`. A read in the cycle of a
+    write returns the new data.
     """
 
     def __init__(self, tiles: Tiles, beat_writes: bool = True, tile_writes: bool = False, wide_reads: bool = False):
@@ -100,8 +98,7 @@ class BankedMemory(Part):
         log = ceil_log2(t.lanes)
         granularity = t.tile_bits // t.parts if t.parts > 1 else None
         outputs = []
-        # Tile i is in bank i mod lanes. A read of several tiles begins in bank `first`, so the outputs are rotated by
-        # `first`.
+        # Tile i is in bank i mod lanes. A read begins in bank `first`, so the outputs of the banks are rotated.
         first = Signal(range(max(2, t.lanes)))
         with m.If(self.read.en):
             m.d.sync += first.eq(self.read.index[:log])
@@ -126,10 +123,9 @@ class BankedMemory(Part):
 
 
 def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value | int]:
-    """Return the write of a BeatWrite to bank `lane`: (data, mask bit, enable bits of the parts of the tile).
+    """Return the write to bank `lane` of a BeatWrite: (data, mask bit, enable bits of the parts of the tile).
 
-    A beat may begin at any tile: bank l gets the tile that is l - index (modulo the number of banks) tiles from the
-    first.
+    A beat may begin at any tile: bank l gets tile number (l - index) modulo the number of banks.
     """
     log = ceil_log2(tiles.lanes)
     distance = (lane - beats.index[:log])[:log]
@@ -140,31 +136,29 @@ def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value |
 
 
 def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
-    """Return tile number `lane` of a beat, `data`."""
+    """Return tile number `lane` of the beat `data`."""
     return data.word_select(lane, tiles.tile_bits) if tiles.lanes > 1 else data
 
 
 def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
-    """Return the row of tile `index` in `bank`. With `wide`, return the row of the bank's first tile from `index` on.
-
-    In banks before the bank of `index`, that tile is one row later.
-    """
+    """Return the row of tile `index` in its bank. If `wide`, return the row of the first tile from `index` on in `bank`."""
+    # In the banks before the bank of `index`, the first such tile is one row later.
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row
 
 
 class PartedMemory(Part):
-    """A memory of tiles in `parts` equal parts. User u reads at port `read{u}`, writes at `tile{u}`; `beats` fills it.
+    """A memory of tiles in `parts` equal parts. User u reads at the port `read{u}` and writes at the port `tile{u}`.
 
-    Users that access different parts in one cycle each have full bandwidth. No part may be written twice in a cycle.
-    If two users access the same part in a cycle, the result is undefined.
+    Bus beats are written at the port `beats`. Users that access different parts in one cycle each have full bandwidth.
+    If two users access the same part in a cycle, or if a part is written twice, the result is undefined.
     """
 
     def __init__(self, tiles: Tiles, parts: int, users: int) -> None:
         self.tiles = tiles
         self.users = users
         self.rows = max(1, tiles.depth // tiles.lanes)  # rows of each lane
-        self.parts = min(parts, self.rows)  # parts smaller than a row are separate lanes
+        self.parts = min(parts, self.rows)  # a part has at least one row of each lane
         super().__init__(
             beats=In(BeatWrite(tiles)),
             **{f"read{user}": In(TileRead(tiles)) for user in range(users)},
@@ -203,12 +197,12 @@ class PartedMemory(Part):
             m.d.comb += user.data.eq(Array(outputs)[place])
 
     def _part(self, row: Value) -> Value | int:
-        """Return the number of the memory's part that contains row number `row` of a bank."""
+        """Return the number of the part that contains row `row` of a bank."""
         within = ceil_log2(self.rows // self.parts)
         return row[within : within + ceil_log2(self.parts)] if self.parts > 1 else 0
 
     def _mine(self, index: Value, lane: int, part: int) -> Value | int:
-        """Return whether tile `index` lies in bank number `lane` and in part number `part` of the memory."""
+        """Return whether tile `index` is in bank number `lane` and in part number `part`."""
         log = ceil_log2(self.tiles.lanes)
         in_lane: Any = (index[:log] == lane) if log else 1
         in_part: Any = self._part(index >> log) == part if self.parts > 1 else 1
@@ -231,8 +225,8 @@ class StreamFifo(Part):
         first, last = Signal(range(self.depth)), Signal(range(self.depth))
         takes = Signal()
         gives = Signal()
-        # A read needs one cycle. So each cycle reads the element that will be first in the next cycle. The port is
-        # transparent, because this element may be written in the same cycle.
+        # A read takes one cycle, so each cycle reads the element that will be first in the next cycle. This element may
+        # be written in the same cycle; therefore the port is transparent.
         m.d.comb += [
             *drive(self.o, valid=self.level != 0, payload=read.data),
             gives.eq(self.o.valid & self.o.ready),
@@ -258,10 +252,9 @@ def _next(pointer: Signal, depth: int) -> Value:
 class TokenQueue(Part):
     """A queue of at most `depth` dependency tokens. Tokens carry no data, so the queue consists of two counters.
 
-    The producer first reserves a place, and later pushes a token into this place. Outputs depend only on registers.
-
-    `room`: a place is free. `available`: a token is present. A push in cycle t makes a token available in t + 1; a pop
-    in t frees its place in t + 1.
+    The producer first reserves a place, and later pushes a token into this place. `room` is high if a place is free,
+    and `available` is high if a token is present. A push or a pop in cycle t changes them in cycle t + 1, because
+    outputs depend only on registers.
     """
 
     def __init__(self, depth: int) -> None:

@@ -16,12 +16,12 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, MachineError, one_of
 from tilewright.hdl.build import Wire, cached_library, library, verilog_library
 
-#: A limit of events that no run reaches.
+#: Stands for an unlimited number of events.
 EVER = (1 << 64) - 1
 
 
 class Written(NamedTuple):
-    """Written beats: `cycle`, `address` int64 [n], `data` uint8 [n, b], `strobes` (enabled bytes) bool [n, b]."""
+    """Written beats: cycle and address, int64 [n]; data, uint8 [n, bytes]; enabled bytes, bool [n, bytes]."""
 
     cycle: Array
     address: Array
@@ -30,7 +30,7 @@ class Written(NamedTuple):
 
 
 class Wave(NamedTuple):
-    """The path of a waveform file, and the first and last cycle that it shows, counted from the start of a launch."""
+    """A waveform file, and the first and last cycle to record, counted from the start of the launch."""
 
     path: Path
     first: int
@@ -50,7 +50,7 @@ class Compiled:
     @classmethod
     @lru_cache
     def of_machine(cls, component: Callable[[Any], Any], config: Any, engine: str) -> Compiled:
-        """Return the compiled gateware of a machine, `component(config)`. The function belongs to a target's folder.
+        """Return the compiled gateware `component(config)`. `component` is a function in the folder of a target.
 
         If the library is in the cache (build.cached_library), `component` is not called, so Amaranth is not imported.
         """
@@ -64,7 +64,7 @@ class Compiled:
     def of_verilog(
         cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
     ) -> Compiled:
-        """Return a compiled module of Verilog files. Arguments and errors: see `build.verilog_library`."""
+        """Return a compiled Verilog module. See `build.verilog_library` for the arguments and errors."""
         compiled = cls.__new__(cls)
         compiled._library = _load(verilog_library(files, top, ports, extra, undefined))
         return compiled
@@ -84,15 +84,15 @@ class Compiled:
 
 
 class Model:
-    """An instance of a compiled component, at cycle 0. `ports` has uint8 views of port values, little-endian, by name.
+    """An instance of a compiled component, at cycle 0. `ports` maps port names to uint8 views, little-endian.
 
-    Functions in the `extra` C++ text are functions of `library`. They identify the instance by `handle`.
+    `library` has the functions of driver.h and of the `extra` C++ text. Their first argument is `handle`.
     """
 
     def __init__(self, compiled: ctypes.CDLL) -> None:
         self.library = compiled
         self.handle = ctypes.c_void_p(self.library.tw_open())
-        self._attached: list[Array] = []  # this reference keeps the arrays alive
+        self._attached: list[Array] = []  # keeps the arrays alive, because the library uses their memory
         self.ports = dict[str, Array]()
         data = ctypes.c_void_p()
         bits = ctypes.c_uint32()
@@ -124,10 +124,11 @@ class Model:
         return int(self.library.tw_cycle(self.handle))
 
     def attach(self, prefix: str, memory: Array, latency: int, stalls: int = 0) -> int:
-        """Connect `memory` (uint8 [n], used in place) to the AXI4 ports PREFIX__ar .. PREFIX__b; return its number.
+        """Connect `memory` (uint8 [n], used in place) to the AXI4 ports PREFIX__ar .. PREFIX__b.
 
-        `latency` is in cycles, at least 1. `stalls` is a seed for random delays of commands, beats and responses; 0: no
-        delays. `faults` and `written` take this number. Raises ConfigError if the component has no such ports.
+        Return the memory's number, the argument of `faults` and `written`. `latency` is in cycles, at least 1. `stalls`
+        is a seed for random delays of commands, beats and responses (0: no delays). Raises ConfigError if the component
+        has no such ports.
         """
         place = memory.ctypes.data_as(ctypes.c_void_p)
         number = self.library.tw_memory(self.handle, prefix.encode(), place, memory.size, latency)
@@ -139,11 +140,11 @@ class Model:
         return int(number)
 
     def faults(self, memory: int) -> int:
-        """Return the number of beats outside of memory `memory` (see `attach`), or with a mismatch to their command."""
+        """Return the number of beats that are outside of a memory (see `attach`), or do not match their command."""
         return int(self.library.tw_faults(ctypes.c_void_p(memory)))
 
     def written(self, memory: int) -> Written:
-        """Return the beats written to memory `memory` (a result of `attach`), in order of time."""
+        """Return the beats that were written to a memory (see `attach`), in order of time."""
         places = ctypes.c_void_p()
         beats = ctypes.c_void_p()
         size = ctypes.c_uint64()
@@ -157,7 +158,7 @@ class Model:
         return Written(at[:, 0], at[:, 1], content[:, :width], strobes)
 
     def wave(self, path: Path, first: int, last: int) -> None:
-        """Write a waveform (VCD, two time steps per cycle) of the cycles `first` to `last`, while these cycles are run.
+        """Record a waveform (VCD, two time steps per cycle) while the cycles `first` to `last` run.
 
         Raises ConfigError if the file cannot be written, or if the engine is not cxxrtl (verilator has no waveforms).
         """
@@ -165,13 +166,13 @@ class Model:
             raise ConfigError("waveform", f"cannot write {path}", "choose a writable file and the engine cxxrtl")
 
     def watch(self, port: str, number: int) -> None:
-        """Log each later cycle in which a port is not 0, as an event with the given number (see `events`)."""
+        """From now on, log each cycle in which a port is not 0 as an event with this number (see `events`)."""
         self._port(port)
         self.library.tw_watch(self.handle, port.encode(), number)
 
     @property
     def events(self) -> Array:
-        """The events that `watch` logged, int64 [n, 2]: number and cycle of each event, in order of time."""
+        """The number and cycle of each logged event (see `watch`), int64 [n, 2], in order of time."""
         data = ctypes.c_void_p()
         count = self.library.tw_events(self.handle, ctypes.byref(data))
         return _copied(data, 16 * count).view(np.int64).reshape(-1, 2)
@@ -180,16 +181,16 @@ class Model:
         self.library.tw_run(self.handle, cycles, None, EVER)
 
     def run_until(self, port: str, limit: int) -> None:
-        """Run until a port is not 0. Raises MachineError if it is still 0 after `limit` cycles."""
+        """Run until a port is not 0. Raises MachineError if this takes more than `limit` cycles."""
         self._port(port)
         if not self.library.tw_run(self.handle, limit, port.encode(), EVER):
             raise MachineError("RTL model", f"{port} is still 0 after {limit} cycles")
 
     def play(self, inputs: Mapping[str, Array], record: str | None = None) -> Array:
-        """Run a cycle for each row of the inputs, with the row's values at the ports that `inputs` names.
+        """Run n cycles. `inputs` maps input ports to n values, one for each cycle.
 
-        Inputs are unsigned integers [n], or for any width uint8 [n, bytes], little-endian; all have the same n. Returns
-        the values of the port `record` after each cycle, uint8 [n, bytes].
+        Values are unsigned integers [n], or little-endian uint8 [n, bytes] for any width. Return the values of the port
+        `record` after each cycle, uint8 [n, bytes].
         """
         rows = {name: self._rows(name, values) for name, values in inputs.items()}
         count = len(next(iter(rows.values())))
@@ -201,7 +202,7 @@ class Model:
         return recorded
 
     def _rows(self, port: str, values: Array) -> Array:
-        """Return the values of a port in the format of its memory, one per row: uint8 [n, bytes of the port]."""
+        """Convert n values of a port to the format of its memory, uint8 [n, bytes of the port]."""
         size = len(self._port(port))
         data = values if values.ndim == 2 else values.astype("<u8").view(np.uint8).reshape(-1, 8)
         rows = np.zeros((len(values), size), np.uint8)
@@ -209,7 +210,7 @@ class Model:
         return rows
 
     def run_until_logged(self, events: int, limit: int) -> bool:
-        """Run until `watch` has logged `events` events. Return whether `limit` cycles were enough."""
+        """Run until `events` events are logged, at most `limit` cycles. Return whether they were logged in time."""
         return bool(self.library.tw_run(self.handle, limit, None, events))
 
 

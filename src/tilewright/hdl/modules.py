@@ -1,8 +1,8 @@
 """Readable Verilog: one file per module, with a comment at the top, and attributes that name Python lines.
 
 Every component inside of the top component becomes a module with the ports of its signature. Equal components become
-one module. The module's name is the component's class, or comes from `part`. If several modules would have the same
-name, the path of the first use is added to each name: BankedMemory_inp.
+one module. The name of a module is the class of its component, unless `part` gives another name. Modules with the same
+name are distinguished by the path of their first use: BankedMemory_inp.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tilewright.array import uncollected
 from tilewright.errors import ConfigError
 from tilewright.hdl.build import ZEROS, yosys_result
 
-#: Folders with the packages whose files `src` attributes name.
+#: `src` attributes have paths of files in these folders.
 FOLDERS = (f"{Path(__file__).parents[2]}/", f"{Path(amaranth.__file__).parents[1]}/")
 #: A Verilog module and the attributes before it.
 VERILOG = re.compile(r"((?:^\(\*[^\n]*\*\)\n)*)^module (\w+)\(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
-#: The temporary name of module number N in RTLIL; inside its own text, a module has the name ITSELF. With these names,
-#: equal modules have equal texts. The final names are chosen when all equal modules are known.
+#: In RTLIL, module number N first has the temporary name @N, and ITSELF in its own text. Thus equal modules have equal
+#: texts. The final names are chosen when all equal modules are known.
 NUMBERED = re.compile(r"\\@(\d+)")
 ITSELF = "@"
-#: A module inside of a module that is not a component, such as a FIFO of Amaranth's library.
+#: An inner module that is not a component, such as a FIFO of Amaranth's library.
 INNER = re.compile(r"\\@\.([\w.]+)")
 _Part = TypeVar("_Part", bound=Component)
 
@@ -69,14 +69,14 @@ class _Modules:
 
     def __init__(self) -> None:
         self.modules = list[_Module]()
-        self.numbers = dict[tuple[str, str], int]()  # by name and text
-        self.driven: Any = SignalDict()  # the component that drives each signal, and its ports
-        self.read = list[tuple[Any, Any, Any]]()  # signals, the components that read them, and their ports
+        self.numbers = dict[tuple[str, str], int]()  # {(name, text): number}
+        self.driven: Any = SignalDict()  # {signal: (component that drives the signal, ports of this component)}
+        self.read = list[tuple[Any, Any, Any]]()  # (signal, component that reads the signal, ports of this component)
 
     def add(self, component: Any, fragment: Fragment, path: tuple[str, ...]) -> int:
-        """Add the modules of a component, elaborated to `fragment`. Return the number of the component's module."""
-        # Inner components first: the text of this module then contains their module numbers. So two modules have equal
-        # texts if the modules and all their submodules are equal.
+        """Add the modules of a component, elaborated to `fragment`. Return the number of its own module."""
+        # Inner components come first, because the text of this module contains their numbers. So the texts of two
+        # modules are equal if the modules and all their submodules are equal.
         for at, (inner, name, src) in enumerate(fragment.subfragments):
             origin = (inner.origins or (None,))[0]
             if isinstance(origin, Component) and not isinstance(origin, Memory):
@@ -94,7 +94,7 @@ class _Modules:
         return number
 
     def _note(self, component: Any, fragment: Fragment) -> None:
-        """Record the signals that a component itself drives and reads. Inner components do not count."""
+        """Record the signals that a component drives and reads, without those of inner components."""
         ports = SignalSet(signal for _, _, port in _ports(component) for signal in Value.cast(port)._rhs_signals())
         for statement in chain.from_iterable(fragment.statements.values()):
             for signal in statement._lhs_signals():
@@ -103,7 +103,7 @@ class _Modules:
                 self.read.append((signal, component, ports))
 
     def check(self) -> None:
-        """Check that components read signals of other components only through ports. Raises ConfigError if not."""
+        """Raises ConfigError if a component reads a signal of another component that is not a port."""
         for signal, component, ports in self.read:
             driver, driver_ports = self.driven.get(signal, (component, ports))
             if driver is not component and signal not in ports and signal not in driver_ports:
@@ -116,14 +116,14 @@ class _Modules:
         return Instance(f"@{number}", src_loc=src, **clock, **ports)
 
     def named(self, top: str) -> list[str]:
-        """Return the name of each module. The last module is the top module, with the name `top`."""
+        """Return the names of all modules. The last module is the top module, with the name `top`."""
         names = [module.name for module in self.modules[:-1]]
         namesakes = {name: [m.path for m in self.modules[:-1] if m.name == name] for name in names}
         return [_placed(name, m.path, namesakes[name]) for name, m in zip(names, self.modules, strict=False)] + [top]
 
 
 def _placed(name: str, path: tuple[str, ...], namesakes: list[tuple[str, ...]]) -> str:
-    """Return a unique name for a module: the name and the shortest end of its path that no other module has."""
+    """Return a unique name for a module: `name`, followed by as many last parts of its path as necessary."""
     for length in range(len(path) + 1):
         end = path[len(path) - length :]
         if sum(same[len(same) - length :] == end for same in namesakes) == 1:
@@ -132,15 +132,15 @@ def _placed(name: str, path: tuple[str, ...], namesakes: list[tuple[str, ...]]) 
 
 
 def _ports(component: Any) -> Iterator[tuple[str, bool, Any]]:
-    """Yield the name of each port of a component, whether it is an input, and its signal."""
+    """Yield (name, is input, signal) for each port of a component."""
     for path, member, value in component.signature.flatten(component):
         yield "__".join(map(str, path)), member.flow is In, value
 
 
 def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, dict[str, str]]:
-    """Return a component as RTLIL with a module per inner component, and the docstring of each module, top first.
+    """Return RTLIL with a module for each inner component, and the docstrings {module: text}, the top module first.
 
-    `name` names the top module, `reset` its reset.
+    `name` is the name of the top module, and `reset` the name of its reset.
     """
     modules = _Modules()
     with uncollected():
@@ -157,7 +157,7 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
         text = NUMBERED.sub(lambda match: f"\\{names[int(match[1])]}", text)
         inner = {path: f"{module_name}_{path.replace('.', '_')}" for path in INNER.findall(text)}
         heads |= dict.fromkeys(inner.values(), f"A part of {module_name}.")
-        # The longest path first, because a module may lie in a module that is not a component.
+        # Begin with the longest path, because one path can be the beginning of another.
         for path in sorted(inner, key=len, reverse=True):
             text = text.replace(f"\\@.{path}", f"\\{inner[path]}")
         texts.append(text)
@@ -168,7 +168,7 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
 
 
 def verilog_files(component: Any, name: str, reset: str = "rst") -> dict[str, str]:
-    """Return a component as Verilog texts by file name, one per module. The first has the top module, `name`."""
+    """Return a component as Verilog files {name: text}, one for each module. The first has the top module, `name`."""
     source, heads = verilog_rtlil(component, name, reset)
     script = f"hierarchy -check -top {name}; proc -norom; memory_collect; opt_clean; setattr -mod -unset generator"
     files = {}

@@ -1,10 +1,11 @@
-"""The use of FPGA multiplier blocks for products. This file needs no Amaranth, because estimates import it too."""
+"""The use of FPGA multiplier blocks for products. Estimates import this file, so it must not import Amaranth."""
 
 from __future__ import annotations
 
-#: single: one multiplier block per product. packed: one block for two products with a common factor. logic: no block.
+#: "single": a multiplier block for each product. "packed": a block for two products with a common factor. "logic": no
+#: block.
 MULTIPLIERS = ("single", "packed", "logic")
-#: Widths in bits of the signed factors of a block: Xilinx's DSP48E1; later generations are wider.
+#: The widths, in bits, of a block's signed factors in Xilinx's DSP48E1. Later generations have wider blocks.
 WIDE = 25
 NARROW = 18
 

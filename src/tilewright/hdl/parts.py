@@ -1,4 +1,4 @@
-"""Building blocks of all gateware: port maps, delays, flags, memories, and words with several values."""
+"""Building blocks of all gateware: ports, delays, flags, memories, and words with several values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Part = TypeVar("_Part", bound=wiring.Component)
 
 
 class Part(wiring.Component):
-    """A component whose ports are named arguments. Its method `define` adds the logic."""
+    """A component whose ports are keyword arguments. Subclasses add the logic in `define`."""
 
     def __init__(self, **ports: Any) -> None:
         super().__init__(ports, src_loc_at=1)
@@ -34,16 +34,16 @@ def flags(flow: Any, *names: str) -> dict[str, Any]:
 
 
 def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
-    """Add a component to a module under a name, drive the given inputs, and return the component."""
-    m._add_submodule(part, name, src_loc=get_src_loc())  # the caller's line, not this line
+    """Add a component to a module, drive the given inputs, and return the component."""
+    m._add_submodule(part, name, src_loc=get_src_loc())  # `src` attributes name the caller's line
     m.d.comb += drive(part, 2, **inputs)
     return part
 
 
 def drive(target: Any, depth: int = 1, /, **values: Any) -> list[Any]:
-    """Return an assignment to each port or field of `target` that `values` names.
+    """Return assignments of `values` to the ports or fields of `target` with these names.
 
-    `depth` is the number of calls from the Python line for `src` attributes down to these assignments.
+    `src` attributes name the Python line that is `depth` calls above this function.
     """
     assignments = []
     for name, value in values.items():
@@ -60,12 +60,12 @@ def clear(*registers: Any) -> list[Any]:
 
 
 def ports(part: Any, *names: str) -> dict[str, Any]:
-    """Return the ports with these names, for use as inputs of another part with the same port names."""
+    """Return the ports with these names as {name: port}, for example as inputs of another part."""
     return {name: getattr(part, name) for name in names}
 
 
 def expose(m: Module, inner: Any, outer: Any) -> None:
-    """Connect an interface of a part to the same interface of the component that contains it."""
+    """Connect an interface of an inner part to the same interface of the component around it."""
     wiring.connect(m, inner, wiring.flipped(outer))
 
 
@@ -89,9 +89,9 @@ def latch(m: Module, register: Signal, sets: Value, clears: Value) -> None:
 def ram(
     m: Module, name: str, shape: ShapeLike, depth: int, granularity: int | None = None, transparent: bool = False
 ) -> tuple[Any, Any]:
-    """Add a memory of zeros; return its write port and its read port.
+    """Add a memory with zeros as initial content. Return its write port and its read port.
 
-    Each bit of the write port's `en` enables `granularity` bits (None: all bits). A read in the cycle of a write
+    Each bit of `en` of the write port enables `granularity` bits (None: all bits). A read in the cycle of a write
     returns the old data, or the new data if `transparent`.
     """
     memory = Memory(shape=shape, depth=depth, init=[], src_loc_at=1)
@@ -102,17 +102,17 @@ def ram(
 
 
 def split(word: Value, bits: int) -> list[Value]:
-    """Return the values of `bits` bits in a word, beginning with the low bits."""
+    """Split a word into values of `bits` bits, the lowest bits first."""
     return [word[at : at + bits] for at in range(0, len(word), bits)]
 
 
 def clamped(value: Value, low: Any, high: Any) -> Value:
-    """Return `value` limited to the range `low` to `high`. If `low` exceeds `high`, `low` has priority."""
+    """Return `value` limited to the range `low` to `high`. If `low` exceeds `high`, values below `low` become `low`."""
     return Mux(value < low, low, Mux(value > high, high, value))
 
 
 def step_loops(m: Module, innermost: tuple[Signal, Value], *outer: tuple[Signal, Value]) -> None:
-    """Go to the next iteration of nested loops. A loop is a pair: its counter, and whether this is the last value."""
+    """Advance nested loops by one iteration. A loop is a pair: its counter, and whether this is its last value."""
     counter, is_last = innermost
     m.d.sync += counter.eq(counter + 1)
     with m.If(is_last):

@@ -1,7 +1,7 @@
-"""Lanes of the extended tensor ALU: pipelined, exact requantisation of int32 values by fixed-point or float32 factors.
+"""Lanes of the extended tensor ALU: exact requantisation of int32 values by fixed-point or float32 factors.
 
-graph/rounding.py defines the rules: gemmlowp's rounding doubling high multiply; the rounding shift with ties away from
-zero; the product with a float32, rounded half to even.
+graph/rounding.py defines the rules: gemmlowp's rounding doubling high multiply, the rounding shift with ties away from
+zero, and the product with a float32 factor, rounded half to even.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.hdl.parts import Part, after, drive
 
-#: float32: bits of the mantissa with its leading 1, exponent bias, exponent of infinities and NaN.
+#: float32: the bits of the mantissa with its leading 1, the exponent bias, and the exponent of infinities and NaN.
 MANTISSA = 24
 BIAS = 127
 SPECIAL = 255
-#: The largest and the smallest float32 in the range of int32. Results saturate at these values.
+#: Results saturate at the largest and smallest float32 in the range of int32.
 MOST = (1 << 31) - 128
 LEAST = -(1 << 31)
-#: Cycles from `value` to `result`.
+#: The number of cycles from `value` to `result` of FloatScale.
 SCALE_LATENCY = 3
 BITS = 32
 HIGHEST = (1 << BITS - 1) - 1
 LOWEST = -(1 << BITS - 1)
-#: Cycles from operands to the result.
+#: The number of cycles from operands to the result of Rescaler.
 RESCALE_LATENCY = 5
 
 
 class FloatScale(Part):
     """Computes graph.rounding.round_half_even(float32(value) * factor) in SCALE_LATENCY cycles, one value per cycle.
 
-    Infinite factors saturate. NaN saturates too; graph.rounding leaves its result undefined. The result of subnormal
-    factors is 0, because their product with any int32 rounds to 0.
+    With an infinite factor or NaN, the result saturates (graph.rounding leaves NaN undefined). With a subnormal factor,
+    the result is 0, because the product with any int32 rounds to 0.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class FloatScale(Part):
         m.d.sync += [fraction.eq(shifted), zeros.eq(count), sign.eq(self.value < 0)]
         factor = Signal(32)
         m.d.sync += factor.eq(self.factor)
-        # Stage 1: round the magnitude to float32, and multiply.
+        # Stage 1: round the magnitude to float32, and multiply the mantissas.
         mantissa, carry = rounded(m, fraction, "value")
         biased = factor[23:31]
         product = Signal(2 * MANTISSA)
@@ -112,7 +112,7 @@ def normalised(m: Module, word: Value) -> tuple[Value, Value]:
 
 
 def rounded(m: Module, word: Value, name: str, bits: int = MANTISSA) -> tuple[Value, Value]:
-    """Round a word, whose highest bit is 1, half to even to `bits` bits. Return the mantissa and the carry bit."""
+    """Round a word with its highest bit set to `bits` bits, half to even. Return the mantissa and the carry bit."""
     cut = len(word) - bits
     kept = word[cut:]
     half = word[cut - 1]
@@ -124,10 +124,11 @@ def rounded(m: Module, word: Value, name: str, bits: int = MANTISSA) -> tuple[Va
 
 
 class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """An operation of Rescaler on the int32 values `first` and `second`. MULH: the high half of twice the product.
+    """An operation of Rescaler on the int32 values `first` and `second`.
 
-    RSHR: `first` shifted right by `second` and rounded, or shifted left if `second` is negative. REQ: `first + second`
-    rescaled by the factors of the column, plus the zero point of the column, clipped.
+    MULH returns the high half of twice the product. RSHR shifts `first` right by `second` and rounds, or shifts left if
+    `second` is negative. REQ rescales `first + second` by the factors of the column, adds the zero point of the column,
+    and clips.
     """
 
     NONE = 0
@@ -141,8 +142,8 @@ class Rescaler(Part):
 
     REQ uses three 32-bit words per column. `multiplier` is the factor. `scaling` has the left shift (byte 0), the right
     shift (byte 1) and the zero point (upper half). `bounds` has the smallest (lower half) and the largest result (upper
-    half); results are not clipped if the smallest exceeds the largest. The words must change in this order, one per
-    cycle, while no operation begins. Operations in flight then still use the old words.
+    half); results are not clipped if the smallest exceeds the largest. While no operation begins, the three words may
+    be changed in this order, one per cycle; unfinished operations still use the old words.
     """
 
     def __init__(self, rows: int, columns: int, is_float: bool) -> None:
@@ -166,7 +167,7 @@ class Rescaler(Part):
         for stage in range(1, RESCALE_LATENCY + 1):
             ops.append(Signal(Rescale, name=f"op{stage}"))
             m.d.sync += ops[stage].eq(ops[stage - 1])
-        # Delay each word to the stage that uses it, so that operations in flight use the words of their first cycle.
+        # Delay each word to the stage that uses it, so that an operation uses the words of its first cycle.
         right, zero, low = (
             after(m, word, cycles) for word, cycles in ((self.scaling, 1), (self.scaling, 2), (self.bounds, 2))
         )
@@ -193,7 +194,7 @@ class Rescaler(Part):
 
 
 class Lane(Part):
-    """The pipeline for one value. `op[s]` is the operation in stage s; each input goes to the stage that uses it."""
+    """The pipeline for one value. `op[s]` is the operation in stage s. Other inputs go to the stage that uses them."""
 
     def __init__(self, is_float: bool) -> None:
         self.is_float = is_float
@@ -212,7 +213,7 @@ class Lane(Part):
 
     def define(self, m: Module) -> None:
         is_req = [op == Rescale.REQ for op in self.op]
-        # Stage 0: the sum. RSHR and MULH pass their first operand on, shifted by 0.
+        # Stage 0: REQ adds its operands and shifts the sum left. RSHR and MULH use the first operand unchanged.
         total = Signal(signed(BITS))
         value = Signal(signed(BITS))
         factor = Signal(signed(BITS))
@@ -222,7 +223,8 @@ class Lane(Part):
             value.eq(Mux(is_req[0], total, self.first) << shift),
             factor.eq(Mux(is_req[0], self.multiplier, self.second)),
         ]
-        # Stages 1, 2: the high half of the product, from two products with half of the factor each.
+        # Stages 1, 2: the high half of the product. The factor is split into two halves, as multiplier blocks are
+        # narrow.
         lower = Signal(signed(49))
         upper = Signal(signed(48))
         kept = Signal(signed(BITS))
@@ -242,8 +244,8 @@ class Lane(Part):
             high.eq(Mux(self.op[2] == Rescale.RSHR, kept, Mux(doubled > HIGHEST, HIGHEST, doubled))),
             later.eq(amount),
         ]
-        # Stage 3: the rounding shift. Adding half and rounding down rounds ties up. Negative values are first reduced
-        # by 1, so that their ties round away from zero.
+        # Stage 3: the rounding shift. Adding half and rounding down moves ties upwards. Negative values are first
+        # reduced by 1, so that their ties are rounded away from zero.
         by = Signal(5)
         shifted = Signal(signed(BITS))
         m.d.comb += by.eq(Mux(is_req[3], self.right, Mux(self.op[3] == Rescale.RSHR, later[:5], 0)))
@@ -251,7 +253,7 @@ class Lane(Part):
         rounded = (high + half - ((high < 0) & (by != 0))) >> by
         to_left = (self.op[3] == Rescale.RSHR) & later[5]
         m.d.sync += shifted.eq(Mux(to_left, high << by, rounded))
-        # Stages 4, 5: the zero point, the bounds.
+        # Stage 4 adds the zero point, and stage 5 clips.
         moved = Signal(signed(BITS + 2))
         scaled = shifted
         if self.is_float:

@@ -1,7 +1,7 @@
-"""2-D transfers between DRAM and tile memories: the positions of data and zero padding on chip, and the bus beats.
+"""2-D transfers between DRAM and tile memories: positions of data and zero padding on chip, and bus beats.
 
-For a load, `Placer` converts a window to runs of tiles. `TileReceiver` writes beats as they arrive, and padding in
-cycles without a beat. For a store, `TileSender` reads tiles and sends beats.
+In a load, `Placer` converts a window to runs of tiles. `TileReceiver` writes the data of each beat that arrives, and
+padding in cycles without a beat. In a store, `TileSender` reads tiles and sends beats.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from tilewright.hdl.parts import Part, drive
 INDEX_BITS = 16
 WHICH_BITS = 2
 
-#: A window on chip from tile `index` on: `rows` x `columns` tiles of data, surrounded by zero padding. Any count may be
-#: 0.
+#: A window on chip from tile `index` on: `rows` x `columns` tiles of data with zero padding around it. Counts may be 0.
 #: The first row starts at tile `offset` of its first beat. Each further row starts `step` tiles later (modulo a beat).
 WINDOW = data.StructLayout(
     dict.fromkeys(("index", "rows", "columns", "offset", "step"), INDEX_BITS)
     | dict.fromkeys(("top", "bottom", "left", "right"), 4)
 )
 #: A window as runs of tiles in memory number `which`. The data starts at tile `index`; `rows` is 0 if there is no data.
-#: The padding: a run of `zeros` tiles from tile `zero` on, `middle` runs of `between` tiles, each `columns` tiles after
-#: the end of the run before, and a run of `behind` tiles, `skip` tiles after the end of the run before.
+#: The padding consists of a run of `zeros` tiles from tile `zero` on, then `middle` runs of `between` tiles, each after
+#: a gap of `columns` tiles, and then a run of `behind` tiles after a gap of `skip` tiles.
 PLACEMENT = data.StructLayout(
     {"which": WHICH_BITS, "between": 5, "zeros": 22, "behind": 22}
     | dict.fromkeys(("index", "rows", "columns", "offset", "step", "zero", "middle", "skip"), INDEX_BITS)
 )
-#: A transfer to DRAM: tiles from `index` on go to `rows` rows of `columns` tiles, `stride` bytes apart, at byte
-#: `address`.
+#: A transfer to DRAM: the tiles from `index` on are written to `rows` rows of `columns` tiles. Row i begins at the byte
+#: `address + i * stride`.
 PACKED = data.StructLayout(
     dict.fromkeys(("index", "rows", "columns"), INDEX_BITS) | dict.fromkeys(("address", "stride"), ADDRESS_BITS)
 )
@@ -45,7 +44,7 @@ PACKED = data.StructLayout(
 class Placer(Part):
     """Converts a WINDOW (a block of data and its padding, in tiles) to a PLACEMENT (runs of tiles in a memory).
 
-    It is combinational. The output `padded` is high if the window has padding.
+    The output `padded` is high if the window has padding. All outputs are combinational.
     """
 
     def __init__(self) -> None:
@@ -59,15 +58,15 @@ class Placer(Part):
         last = Signal(22)
         between = Signal(5)
         from_rows = Signal()
-        # In the order of tiles, the padding consists of: a run before the first row of data (the top and the left
-        # edge); runs between two rows (right edge and next left edge); and a run after the last row.
+        # In the order of tiles, the padding consists of a run before the first row of data (top and left edge), runs
+        # between two rows (right edge, then left edge of the next row), and a run after the last row.
         m.d.comb += [
             width.eq(w.left + w.columns + w.right),
             between.eq(w.left + w.right),
             from_rows.eq((between != 0) & (w.rows > 1)),
             first.eq(Mux(w.rows == 0, (w.top + w.bottom) * width, w.top * width + w.left)),
             last.eq(Mux(w.rows == 0, 0, w.bottom * width + w.right)),
-            self.padded.eq((first != 0) | (last != 0)),  # padding on the left is in `first`, on the right in `last`
+            self.padded.eq((first != 0) | (last != 0)),  # left padding is part of `first`, right padding of `last`
             p.which.eq(self.which),
             p.index.eq(w.index + first),
             p.rows.eq(Mux(w.columns == 0, 0, w.rows)),
@@ -81,7 +80,7 @@ class Placer(Part):
             p.middle.eq(Mux(from_rows, w.rows - 1, 0)),
             p.behind.eq(last),
         ]
-        with m.If(first == 0):  # the first run is a run between rows or after the last row
+        with m.If(first == 0):  # the padding begins with a run between rows, or after the last row
             with m.If(from_rows):
                 m.d.comb += drive(p, zero=w.index + w.columns, zeros=between, middle=w.rows - 2)
             with m.Else():
@@ -123,7 +122,7 @@ class TileReceiver(Part):
         ends_row = Signal()
         taken = Signal(INDEX_BITS)
         following = Signal(INDEX_BITS)
-        # A row of data uses `taken` tiles of a beat, from `offset` on. A tile that is wider than a beat uses `parts`
+        # A beat has `taken` tiles of the row, from tile `offset` on. A tile that is wider than a beat needs `parts`
         # beats.
         m.d.comb += [
             beat.eq(busy & self.valid & (p.rows != 0)),
@@ -165,7 +164,7 @@ class TileReceiver(Part):
         self._writes(m, p, beat, zeroes, (index, offset, taken, part))
 
     def _writes(self, m: Module, p: Any, beat: Value, zeroes: Value, place: tuple[Value, ...]) -> None:
-        """Write a beat of the placement `p`, or with `zeroes` a tile of padding."""
+        """Write a beat of the placement `p` or, if `zeroes` is high, a tile of padding."""
         index, offset, taken, part = place
         for number, tiles in enumerate(self.memories):
             write = getattr(self, f"write{number}")
@@ -184,7 +183,7 @@ class TileReceiver(Part):
 
 
 def chosen(which: Value, options: Sequence[Any]) -> Any:
-    """Return the option at index `which`. Larger indices select the last option, so that every case is defined."""
+    """Return option number `which`. Larger numbers select the last option."""
     selected = options[-1]
     for number in reversed(range(len(options) - 1)):
         selected = Mux(which == number, options[number], selected)
@@ -194,8 +193,8 @@ def chosen(which: Value, options: Sequence[Any]) -> Any:
 class TileSender(Part):
     """Reads tiles and sends them as beats. `start` loads the transfer from `packed`; reads begin in the next cycle.
 
-    Each beat is sent 2 cycles after its read. `active` is high while tiles remain to be read. `last` is set in the last
-    beat of each burst of RowBursts.
+    A beat is sent 2 cycles after its read. `active` is high while tiles remain to be read. `last` marks the last beat
+    of each burst that RowBursts generates for the same transfer.
     """
 
     def __init__(self, tiles: Tiles, longest: int) -> None:
@@ -224,7 +223,7 @@ class TileSender(Part):
         ends_tile = Signal()
         ends_row = Signal()
         following = Signal(within)
-        go = Signal()  # low while a beat waits for the bus, which stops the whole pipeline
+        go = Signal()  # the whole pipeline stops (0) while a beat waits for the bus
         m.d.comb += [
             go.eq(~self.beats.valid | self.beats.ready),
             taken.eq(Mux(t.lanes - offset < left, t.lanes - offset, left)),
@@ -235,7 +234,7 @@ class TileSender(Part):
         ]
 
         def begin(address: Any) -> list[Any]:
-            """Return assignments of the registers to the first beat of the row at `address`."""
+            """Return assignments that set the registers to the first beat of the row at `address`."""
             first = address[log_tile:log] if t.lanes > 1 else 0
             return [row.eq(address), place.eq(address[log:within]), offset.eq(first)]
 

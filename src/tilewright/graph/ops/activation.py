@@ -1,7 +1,7 @@
 """Activation functions on codes, as TFLite's integer kernels compute them: leaky ReLU, hard swish, logistic, tanh.
 
-Logistic and tanh of 8-bit codes are in fixed point in TFLite Micro, and in float32 in LiteRT. The modes `ort` and
-`pow2` have no rule of their own and use the rule of TFLite Micro.
+TFLite Micro computes logistic and tanh of 8-bit codes in fixed point, LiteRT in float32. The modes `ort` and `pow2`
+use the arithmetic of TFLite Micro.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class HardSwish(Unary):
 
     @staticmethod
     def _multipliers(site: Site) -> tuple[int, int, int, int]:
-        """Return (multiplier, exponent) to the output's scale, and the pair to the scale 3 / 2**15 of relu6(x + 3)."""
+        """Return (multiplier, exponent) for the output's scale, then (multiplier, exponent) for the scale of `gate`."""
         fine = np.float32(1 / 128) * np.float32(site.input(0).scale)
         scales = np.array([site.output.scale, np.float32(3) / np.float32(32768)], np.float32)
         q, shift = quantize_multiplier((fine / scales).astype(np.float64))
@@ -80,23 +80,23 @@ class HardSwish(Unary):
 
     def compute(self, at: Evaluation) -> Array:
         to_out, out_shift, to_gate, gate_shift = self._multipliers(at)
-        # `fine` has seven bits more than the codes. `gate` becomes relu6(x + 3) / 6 in Q0: x is rescaled so that the
-        # int16 range is -3..3, saturated, and then mapped to 0..1. As in TFLite, the last bit of a left shift is
-        # shifted after the product.
+        # `fine` has seven bits more than the codes. `gate` is relu6(x + 3) / 6 in Q0: first x is rescaled so that the
+        # int16 range means -3..3, with saturation, then this range is mapped to 0..1. As in TFLite, the last bit of a
+        # left shift is shifted after the product.
         fine = at.centred() << 7
         gate = FIXED16.saturated(fine << (gate_shift - 1)) if gate_shift > 0 else fine
         gate = FIXED16.high_mul(gate, to_gate)
         gate = FIXED16.saturated(gate << 1) if gate_shift > 0 else rounding_divide_by_pot(gate, -gate_shift)
         gate = (gate + (1 << 15)) >> 1
         product = np.fix(gate * FIXED16.high_mul(fine, to_out) / (1 << 15)).astype(np.int64)  # exact below 2**53
-        if out_shift <= -16:  # gemmlowp's 16-bit remainder overflows, so every product becomes 1
+        if out_shift <= -16:  # gemmlowp's 16-bit remainder overflows, so every product becomes 1 or -1
             return at.coded(np.where(product < 0, -1, 1))
         return at.coded(rounding_divide_by_pot(product, -out_shift))
 
 
 @dataclass(frozen=True)
 class Sigmoidal(Unary):
-    """Base class of logistic and tanh, with the rules of 8-bit codes and of int16 (a table of 256 values)."""
+    """Base class of logistic and tanh: fixed point or float32 for 8-bit codes, a table of 256 values for int16."""
 
     def shape_of(self, site: Site) -> Shape:
         x = site.input(0)
@@ -107,26 +107,26 @@ class Sigmoidal(Unary):
         site.refuse_if(wrong, reason if out.dtype == x.dtype else f"{reason}, or another type")
         return super().shape_of(site)
 
-    #: The scale and zero point that TFLite requires of the output, by its type.
+    #: {type of the output: the scale and zero point that TFLite requires}.
     output_quant: ClassVar[Mapping[str, tuple[float, int]]]
     #: Left shifts that bring int16 inputs to Q3.12 without a multiplier.
     exact_shifts: ClassVar[tuple[int, ...]]
 
     @abstractmethod
     def in_float32(self, x: Array) -> Array:
-        """Return the function of float32 numbers x, in the float32 steps of LiteRT."""
+        """Return the function of float32 numbers x. Each step is rounded to float32 as in LiteRT."""
 
     @abstractmethod
     def in_32_bits(self, x: Array) -> Array:
-        """Return the function of x in Q4.27, as codes without zero point, in 32-bit fixed point."""
+        """Return the function of x in Q4.27 as codes without the zero point, in 32-bit fixed point."""
 
     @abstractmethod
     def in_16_bits(self, x: Array) -> Array:
-        """Return the function of x in Q3.12, as int16 codes, in 16-bit fixed point."""
+        """Return the function of x in Q3.12 as int16 codes, in 16-bit fixed point."""
 
     @abstractmethod
     def by_table(self, x: Array) -> Array:
-        """Return the function of x in units of 1 / 12288, as int16 codes, from the table."""
+        """Return the function of x / 12288 as int16 codes, from the table."""
 
     def compute(self, at: Evaluation) -> Array:
         scale = at.input(0).scale
@@ -145,10 +145,10 @@ class Sigmoidal(Unary):
         return at.coded(rounded.astype(np.int64))
 
     def _by_fixed_point(self, scale: float, centred: Array) -> Array:
-        """Return the function in steps of the output's scale, as TFLite Micro computes it."""
+        """Return the codes, without the zero point, that TFLite Micro computes."""
         q, shift = quantize_multiplier(np.float64(scale) * (1 << 27))
-        # Codes at or beyond the radius would exceed Q4.27 after rescaling. The function has reached its limit for these
-        # codes, so the result is 512 steps, which saturates any 8-bit code. The radius is 0 for scales of 8 and above.
+        # Codes at or beyond the radius would exceed Q4.27 after rescaling. For these codes, the function has reached
+        # its limit: 512 steps saturate any 8-bit code. For scales of 8 and above, the radius is 0.
         radius = np.floor(15 * 2.0**27 / 2.0 ** int(shift))
         inside = np.abs(centred) < radius
         steps = self.in_32_bits(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift))
@@ -156,26 +156,26 @@ class Sigmoidal(Unary):
 
 
 def left_shift(scale: float, exact_shifts: Sequence[int]) -> int | None:
-    """Return k if `scale` is 2**(k - 12) to 1 part in 1,000, and k is in `exact_shifts`; else None."""
+    """Return k if `scale` is about 2**(k - 12) (log2 within 0.001) and k is in `exact_shifts`, else None."""
     log2 = np.log2(np.float32(scale))
     left = 12 + int(np.rint(log2))
     return left if abs(log2 - np.rint(log2)) < 1e-3 and left in exact_shifts else None
 
 
 def in_12288ths(x: Array, scale: float, left: int | None) -> Array:
-    """Return int16 codes of a scale, in units of 1 / 12288: a 15-bit multiplier, and a shift with ties upwards.
+    """Convert int16 codes to units of 1 / 12288, by a 15-bit multiplier and a shift with ties upwards.
 
-    `left` is what `left_shift` returns for the scale.
+    `left` is the result of `left_shift` for the scale.
     """
     if left is not None:
         return x * (3 << left)
     multiplier, shift = float(np.float32(scale)) * 4096.0 * 3.0, 0
     while multiplier <= 32767.0 / 2.0 and shift <= 30:
         multiplier, shift = multiplier * 2, shift + 1
-    return wrap_int32(x * int(multiplier) + ((1 << shift) >> 1)) >> shift  # the frameworks overflow above 5.34
+    return wrap_int32(x * int(multiplier) + ((1 << shift) >> 1)) >> shift  # overflows for scales above 5.34, as TFLite
 
 
-#: The indices of the entries of TFLite's logistic table that exceed the correctly rounded value by one.
+#: At these indices, TFLite's logistic table is one more than the correctly rounded value.
 _ROUNDED_UP = (
     4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41, 43, 44, 45,
     46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
@@ -191,7 +191,7 @@ def _table() -> Array:
 
 
 def _interpolated(x: Array, bits: int, top: int) -> Array:
-    """Return 2**bits times the table's value at |x| / 2**bits, interpolated linearly; `top` beyond the table's end."""
+    """Interpolate the table at |x| / 2**bits. Return the value times 2**bits, or `top` after the last entry."""
     size = np.abs(x)
     entry = size >> bits
     part = size & ((1 << bits) - 1)
@@ -219,8 +219,8 @@ class Logistic(Sigmoidal):
         return FIXED16.logistic(x, 3)
 
     def by_table(self, x: Array) -> Array:
-        # Entries are 1 / 24 = 512 / 12288 apart. Interpolated values have 16 + 9 fraction bits, which are rounded to 15
-        # for int16. logistic(-x) is 1 - logistic(x), so ties go up for x > 0 and down for x < 0.
+        # The distance of two entries is 1 / 24 = 512 / 12288. An interpolated value has 16 + 9 fraction bits and is
+        # rounded to 15. logistic(-x) is computed as 1 - logistic(x), so ties go up for x > 0 and down for x < 0.
         value = _interpolated(x, 9, 0x7FFF << 10)
         return np.where(x >= 0, value + (1 << 9), (1 << 25) - value + (1 << 9) - 1) >> 10
 
@@ -243,6 +243,6 @@ class Tanh(Sigmoidal):
         return FIXED16.tanh(FIXED16.saturated(x), 3)
 
     def by_table(self, x: Array) -> Array:
-        # tanh(x) = 2 * logistic(2 x) - 1, so entries are 256 / 12288 apart: half as far as for logistic.
+        # tanh(x) = 2 * logistic(2 x) - 1, so the distance of two entries is 256 / 12288, half of that of logistic.
         value = _interpolated(x, 8, 0xFFFF << 8)
         return np.where(x >= 0, value - (1 << 23) + (1 << 7), -value + (1 << 23) + (1 << 7) - 1) >> 8

@@ -1,4 +1,4 @@
-"""The common parts of operators: base classes, the values of an evaluation, the window of convolutions and pools."""
+"""Common parts of operators: base classes, the values of an evaluation, and the window of convolutions and pools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.graph.tensor import Tensor
 
 @dataclass(frozen=True)
 class Evaluation(Site):
-    """A node with the values of its inputs, each with a sample axis in front (see graph.ir), and the rounding mode."""
+    """A node with the rounding mode and the values of its inputs. The first axis of a value is the sample axis."""
 
     values: tuple[Array | None, ...]
     rounding: Rounding
@@ -28,14 +28,14 @@ class Evaluation(Site):
         return value
 
     def aligned(self, index: int) -> Array:
-        """Return the value of input `index`. Axes of 1 after the sample axis pad it to the output's number of axes."""
+        """Return the value of input `index`, with axes of size 1 inserted up to the output's number of axes."""
         array = self.value(index)
         shape = self.input(index).shape
         missing = len(self.output.shape) - len(shape)
         return array.reshape(array.shape[0], *(1,) * missing, *shape) if missing else array
 
     def centred(self, index: int = 0) -> Array:
-        """Return `code - zero_point` for the codes of input `index`, as int64, with axes as in `aligned`."""
+        """Return `code - zero_point` of input `index` as int64, in the shape of `aligned`."""
         return self.aligned(index).astype(np.int64) - self.input(index).zero_point
 
     def broadcast(self) -> list[Array]:
@@ -45,7 +45,7 @@ class Evaluation(Site):
         return [np.broadcast_to(value, (samples, *value.shape[1:])) for value in values]
 
     def coded(self, steps: Array, activation: Activation = "none", half_even: bool = False) -> Array:
-        """Return the output's codes for numbers of steps of its scale, clamped to its type and an activation."""
+        """Add the output's zero point to `steps`, and clamp the codes to the output's type and an activation."""
         return clamped(steps + self.output.zero_point, self.output, activation, half_even)
 
 
@@ -65,12 +65,12 @@ class Single(Op):
 
     @abstractmethod
     def compute(self, at: Evaluation) -> Array:
-        """Return the exact output. For element-wise operators, values have any shape, such as a table of all codes."""
+        """Return the exact output. Element-wise operators accept values of any shape, such as a table of all codes."""
 
 
 @dataclass(frozen=True)
 class Shaped(Single):
-    """Base class of operators whose `compute` returns the elements in order, to be reshaped to the output's shape."""
+    """Base class of operators whose `compute` returns the output's elements in C order, in any shape."""
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         (result,) = super().evaluate(site, values, rounding)
@@ -78,7 +78,7 @@ class Shaped(Single):
 
 
 def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_even: bool = False) -> Array:
-    """Return integers as codes of `out`, clamped to its type and to an activation (see rounding.clamp_range)."""
+    """Clamp integers to the codes of `out` under an activation (see rounding.clamp_range)."""
     low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
     return np.clip(codes, low, high).astype(out.dtype, copy=False)
 
@@ -116,22 +116,22 @@ class Window:
         return rows // self.stride[0] + 1, columns // self.stride[1] + 1
 
     def pad(self, x: Array, value: int = 0) -> Array:
-        """Return x (B, H, W, C) with this window's padding around it, filled with `value`."""
+        """Pad x (B, H, W, C) with `value`."""
         if not any(self.padding):
             return x
         top, bottom, left, right = self.padding
         return np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=value)
 
     def view(self, padded: Array) -> Array:
-        """Return all windows of `padded` (B, H, W, C) as a NumPy view (B, OH, OW, KH, KW, C), without copying."""
+        """Return all windows of `padded` (B, H, W, C) as a NumPy view (B, OH, OW, KH, KW, C)."""
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
-        # Take windows of the dilated extent at all positions; keep every stride-th window, and its every dilation-th
-        # tap.
+        # First take the windows at all positions, with the dilated extent. Then select the windows by the stride, and
+        # the taps inside each window by the dilation.
         windows = windows[:, :: self.stride[0], :: self.stride[1], :, :: self.dilation[0], :: self.dilation[1]]
         return np.moveaxis(windows, 3, 5)
 
     def windows(self, x: Array, fill: int = 0) -> Array:
-        """Return all windows of x (B, H, W, C) with padding around it, as `view` does."""
+        """Return all windows of x (B, H, W, C) and its padding, in the shape of `view`."""
         return self.view(self.pad(x, fill))
 
     @classmethod

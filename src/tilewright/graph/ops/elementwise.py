@@ -43,16 +43,16 @@ class Broadcast(Single):
 
 @dataclass(frozen=True)
 class Sum(Broadcast):
-    """Base class of a + b and a - b for tensors of codes with their own scales, by the rule of the rounding mode.
+    """Base class of a + b and a - b for tensors of codes with different scales.
 
-    TFLite's rule is a common scale with 20 extra bits (int16: 15), and three multipliers.
+    TFLite rescales both operands to a common scale with 20 extra bits (int16: 15), and rescales the sum to the output.
     """
 
     sign: ClassVar[int] = 1
     activation: Activation = "none"
 
     def compute(self, at: Evaluation) -> Array:
-        if at.rounding.elementwise == "ort" and self.sign > 0:  # onnxruntime has no subtraction of codes
+        if at.rounding.elementwise == "ort" and self.sign > 0:  # onnxruntime has an integer kernel only for Add
             return self._fused(at)
         a = at.centred(0)
         b = self.sign * at.centred(1)
@@ -66,8 +66,8 @@ class Sum(Broadcast):
         return at.coded(total, self.activation, delegated)
 
     def _fixed_point(self, site: Site, a: Array, b: Array) -> Array:
-        # add.h: both operands are rescaled to `twice_max`, at which their sum cannot overflow, with `extra` more bits;
-        # then the sum is rescaled to the output's scale.
+        # add.h: both operands are rescaled to the scale `twice_max`, so that their sum cannot overflow, with `extra`
+        # fraction bits. Then the sum is rescaled to the output's scale.
         scales = [np.float64(site.input(index).scale) for index in (0, 1)]
         twice_max = 2 * max(scales)
         extra = 15 if site.output.dtype == "int16" else 20
@@ -77,7 +77,7 @@ class Sum(Broadcast):
         return multiply_by_real(total, twice_max / ((1 << extra) * np.float64(site.output.scale)))
 
     def shifts(self, site: Site) -> tuple[int, int, int]:
-        """Return log2 of three factors: from a and b to the finer of their scales, from a + b to the output's scale.
+        """Return the log2 of three factors: of a and b (to the finer of their scales), and of the sum (to the output).
 
         Raises ModelError if a ratio of scales is not a power of two.
         """
@@ -88,9 +88,9 @@ class Sum(Broadcast):
         return a, b, int(power_of_two(finer / site.output.scale, site.where))
 
     def _delegated(self, site: Site, a: Array, b: Array) -> Array | None:
-        """Return a + b, without the zero point, by the arithmetic of XNNPACK's vadd; None if vadd rejects the scales.
+        """Return a + b without the zero point, as XNNPACK's vadd computes it, or None if vadd rejects the scales.
 
-        vadd uses multipliers of at most 21 bits and one shift, with ties rounded upwards.
+        vadd uses multipliers of at most 21 bits and one shift, and rounds ties upwards.
         """
         out = np.float32(site.output.scale)
         ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
@@ -102,7 +102,7 @@ class Sum(Broadcast):
         return total
 
     def _fused(self, at: Evaluation) -> Array:
-        """Return the codes of the sum by onnxruntime's QLinearAdd: two fused multiply-adds with one constant addend."""
+        """Return the codes of onnxruntime's QLinearAdd: two fused multiply-adds, the first with a constant addend."""
         a = at.input(0)
         b = at.input(1)
         out = at.output
@@ -130,7 +130,7 @@ class Sub(Sum):
 
 @dataclass(frozen=True)
 class Mul(Broadcast):
-    """The product of two tensors of codes, requantised with one factor, by the rounding mode's rule (TFLite: mul.h)."""
+    """The product of two tensors of codes, requantised with one factor (TFLite: mul.h)."""
 
     kind = "mul"
     activation: Activation = "none"
@@ -145,7 +145,7 @@ class Mul(Broadcast):
             scaled = shift_up(product, power_of_two(real, at.where))
         elif rule == "ort":  # the zero point is added before rounding
             scaled = round_half_even(product.astype(np.float32) * np.float32(real) + np.float32(zero)) - zero
-        elif not half_even or not 2.0**-16 <= real < 2.0**8:  # outside this range, LiteRT's kernel runs
+        elif not half_even or not 2.0**-16 <= real < 2.0**8:  # XNNPACK has no kernel for other factors
             scaled = multiply_by_real(product, real)
         elif at.node.inputs[0] == at.node.inputs[1]:  # XNNPACK's square: the zero point affects rounding
             value = at.centred().astype(np.float32) * np.float32(at.input(0).scale)
@@ -168,7 +168,7 @@ class Unary(Single):
 class Clamp(Unary):
     """A stand-alone RELU, RELU6 or RELU_N1_TO_1, which also rescales the input to the output's scale.
 
-    In the mode `tflm`, RELU6 clamps the input's codes and ignores the output's scale, like TFLite Micro.
+    TFLite Micro's RELU6 is an exception: it clamps the codes of the input and ignores the scale of the output.
     """
 
     kind = "clamp"
@@ -184,7 +184,7 @@ class Clamp(Unary):
 
 @dataclass(frozen=True)
 class Quantize(Unary):
-    """Conversion of float32 to codes, or of codes to codes of another scale or zero point."""
+    """Conversion of float32 to codes, or of codes to another scale or zero point."""
 
     kind = "quantize"
 
@@ -197,22 +197,22 @@ class Quantize(Unary):
 
 
 def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
-    """Return `round(x / scale)`, the codes without the zero point, by the rule of a rounding mode.
+    """Return `round(x / scale)`, the codes without the zero point, as the runtime of a rounding mode rounds.
 
-    NaN becomes 0; in onnxruntime it becomes the lowest code.
+    NaN becomes 0, or the lowest code in onnxruntime.
     """
     if rounding.elementwise == "pow2":  # ties upwards
         return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
     if rounding.elementwise == "ort":  # division; ties to even
         with np.errstate(over="ignore"):
             return np.nan_to_num(np.rint(x / scale).astype(np.float64), nan=-np.inf)
-    # XNNPACK multiplies by 1 / scale, ties to even. TFLite divides, ties away from zero.
+    # XNNPACK multiplies by 1 / scale and rounds ties to even. TFLite divides and rounds ties away from zero.
     code = np.rint(x * (np.float32(1) / scale)) if rounding.delegated else round_half_away(x / scale)
     return np.nan_to_num(code.astype(np.float64))
 
 
 def rescaled_xnnpack(centred: Array, ratio: float | np.float32) -> Array:
-    """Return centred codes times a ratio of scales that is rounded to 8 fractional bits; ties go upwards."""
+    """Return `centred * ratio` with the ratio rounded to 8 fraction bits. Ties of the result go upwards."""
     code: Array = (centred * 128 * int(np.rint(ratio * 256)) + (1 << 14)) >> 15
     return code
 
@@ -247,7 +247,7 @@ class Dequantize(Unary):
         return at.centred().astype(np.float32) * np.float32(at.input(0).scale)
 
 
-# Operators on integers without scales, for PULP's networks.
+# Operators of PULP's networks, on integers without scales.
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class IntegerAdd(Broadcast):
 
 @dataclass(frozen=True)
 class RequantShift(Broadcast):
-    """Requantisation of input 0 by the rule `shift`. Inputs 1 and 2 (int64) are its multiplier and addend."""
+    """Requantisation of input 0 by the rule `shift`. Inputs 1 and 2 (int64) are the multiplier and the addend."""
 
     kind = "requant_shift"
     shift: Shift = Shift()

@@ -1,8 +1,8 @@
 """Convolutions (also depthwise and transposed) and matrix products: exact sums, then one requantisation.
 
 `SumOfProducts` has one method for the sums and one for requantisation, because a machine without a requantising
-multiplier only computes the sums. A residual, if there is one, is added to the sums before rounding. Sums of int16
-inputs have 64 bits.
+multiplier only computes the sums. An optional residual is added to the sums before rounding. Sums of int16 inputs have
+64 bits.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding
 from tilewright.graph.takes import Takes
 from tilewright.graph.tensor import Tensor
 
-#: The number of weights of a fully connected layer that are converted to floats at a time; all weights of VGG16 as
-#: floats would need gigabytes.
+#: The weights of a fully connected layer are converted to floats in blocks of this size, because all weights of VGG16
+#: as floats would need gigabytes.
 FLOATS_AT_ONCE = 1 << 24
-#: Largest left shift of a residual with which an 8-bit code less its zero point fits int32.
+#: A residual (an 8-bit code minus a zero point) still fits int32 after a left shift by this number of bits.
 MAX_LIFT = 23
-#: The reason why a machine without an adder for residuals cannot run a node with a residual.
+#: The reason of a machine that cannot add a residual to the sums.
 NO_RESIDUAL = "a residual in its sums is not supported; `tilewright quantize --residuals rounded` keeps them apart"
 
 
 def centre(values: Array, tensor: Tensor) -> Array:
-    """Return `values - zero_point` of `tensor` as exact float32. Constants may have a zero point per channel."""
+    """Return `values - zero_point` as float32, which is exact. A constant may have a zero point for each channel."""
     zero = np.array(tensor.quant.zero_point if tensor.quant else (0,), np.float32)
     return values.astype(np.float32) - (zero[0] if (zero == zero[0]).all() else tensor.spread(zero))
 
 
 def magnitude(tensor: Tensor) -> int:
-    """Return an upper bound on the absolute values that `centre` returns for an 8-bit tensor."""
+    """Return an upper bound of the magnitudes in the result of `centre` for an 8-bit tensor."""
     return 255 if tensor.dtype == "uint8" or (tensor.quant and any(tensor.quant.zero_point)) else 128
 
 
@@ -46,22 +46,23 @@ def wide(x: Tensor) -> bool:
 
 
 def product(x: Tensor, w: Tensor, rows: Array, columns: Array) -> Array:
-    """Return the exact matrix product of centred values of `x` and `w`: int64 if `x` is `wide`, else int32."""
+    """Return the exact matrix product of centred values, as int64 if `x` is `wide`, else as int32."""
     return wide_matmul(rows, columns) if wide(x) else exact_matmul(rows, columns, 255, magnitude(w))
 
 
 def merge_samples(x: Array) -> Array:
-    """Return x (S, N, H, W, C) reshaped to (S * N, H, W, C): samples and the batch form one axis."""
+    """Join samples and batch: reshape x (S, N, H, W, C) to (S * N, H, W, C)."""
     return x.reshape(-1, *x.shape[2:])
 
 
 @dataclass(frozen=True)
 class SumOfProducts(Single):
-    """Base class of `out = requantise(bias + sum(x * w) + (residual << lift))`, for x, w and residual less zero points.
+    """Base class of `out = requantise(bias + sum(x * w) + (residual << lift))`.
 
-    The inputs are x, w, an optional int32 bias (if x is int16, also int64) and an optional residual: a tensor of codes
-    of the output's shape. The residual's scale is the scale of the sums times 2**lift, lift >= 0. With `shift`, there
-    is no residual; inputs 3 and 4 (int64), the multiplier and addend of each output channel, replace the scales.
+    Zero points are first subtracted from x, w and the residual. The inputs are x, w, an optional bias (int32; also
+    int64 if x is int16) and an optional residual, a tensor of codes in the shape of the output. The scale of the
+    residual is the scale of the sums times 2**lift, lift >= 0. With `shift`, there is no residual: inputs 3 and 4 are
+    the multiplier and addend of each output channel, int64, which replace the scales.
     """
 
     activation: Activation = "none"
@@ -84,11 +85,11 @@ class SumOfProducts(Single):
         return takes.zero_points(w) or super().refusal(site, takes)
 
     def residual(self, site: Site) -> Tensor | None:
-        """Return the tensor of codes that is added to the sums; None if there is none."""
+        """Return the tensor that is added to the sums, or None if the node has no residual."""
         return None if self.shift is not None else site.optional(3)
 
     def lift(self, site: Site) -> int:
-        """Return the left shift, in bits, of the residual before the addition to the sums.
+        """Return the number of bits by which the residual is shifted left before it is added to the sums.
 
         Raises ModelError if the scales do not give one shift of 0..MAX_LIFT for all channels.
         """
@@ -104,13 +105,13 @@ class SumOfProducts(Single):
         """Return the sums before the bias, int32 or int64 (S, *out_shape). x has a sample axis, w has none."""
 
     def finish(self, site: Site, acc: Array, rounding: Rounding, residual: Array | None = None) -> Array:
-        """Add the bias and the codes `residual` to accumulators (S, *out_shape), requantise and clamp.
+        """Add the bias and the residual to the accumulators `acc` (S, *out_shape), requantise and clamp.
 
         Return codes of the same shape.
         """
         # Bias and residual are at the scale of the sums, so the only rounding is the requantisation.
         if site.optional(2) is not None:
-            acc = acc + site.constant(2)  # int32: wraps like the kernels
+            acc = acc + site.constant(2)  # int32 sums wrap, as in the kernels
         if residual is not None:
             centred = residual.astype(np.int32) - np.int32(site.input(3).zero_point)
             acc = acc + (centred << np.int32(self.lift(site)))
@@ -125,7 +126,7 @@ class SumOfProducts(Single):
         return requant.apply(acc, self.rule(rounding))
 
     def wide_rule(self, rounding: Rounding, narrow: bool) -> RequantRule:
-        """Return the rule for int16 inputs; `narrow`: the bias, and therefore the sums, have 32 bits."""
+        """Return the rule for int16 inputs. If `narrow`, the bias has 32 bits, and the sums wrap at 32 bits."""
         return "double" if narrow else "reduced"
 
     def rule(self, rounding: Rounding) -> RequantRule:
@@ -159,7 +160,7 @@ class SumOfProducts(Single):
 
 @dataclass(frozen=True)
 class Linear(SumOfProducts):
-    """Base class of the operators that machines' arrays compute: each output is a sum of products."""
+    """Base class of the operators that the multiply-accumulate arrays of machines compute."""
 
 
 @dataclass(frozen=True)
@@ -198,8 +199,8 @@ class Conv2D(Convolution):
         return self._shape(site, not (channels % depth or outputs % (channels // depth)), outputs)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
-        # Compute matrix products: each output pixel has a row with all inputs in its window (im2col). A group
-        # multiplies its own slice of input channels.
+        # As matrix products (im2col): the row of an output pixel has all inputs in its window. A group multiplies its
+        # own slice of the input channels.
         patches = self.window.windows(merge_samples(centre(x, site.input(0))))  # (B, OH, OW, KH, KW, C)
         batch, oh, ow, kh, kw, channels = patches.shape
         depth = w.shape[3]
@@ -216,7 +217,7 @@ class Conv2D(Convolution):
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(Convolution):
-    """Depthwise convolution: x (N, H, W, C), weights (1, KH, KW, C * m); output channel o reads x's channel o // m."""
+    """Depthwise convolution: x (N, H, W, C), weights (1, KH, KW, C * m). Output channel o reads channel o // m of x."""
 
     kind = "depthwise_conv2d"
 
@@ -229,8 +230,7 @@ class DepthwiseConv2D(Convolution):
         patches = self.window.windows(merge_samples(centre(x, site.input(0))).astype(kind))
         weights = centre(w, site.input(1))[0].astype(kind)
         multiplier = w.shape[3] // x.shape[-1]
-        # Tap by tap: `patches` is a view, and computing the products of all taps at once would need memory for each
-        # tap.
+        # One tap after the other: `patches` is only a view, and the products of all taps would need much more memory.
         acc = np.zeros((patches.shape[0], *site.output.shape[1:]), kind)
         for row, column in np.ndindex(*self.window.kernel):
             taps = patches[:, :, :, row, column]
@@ -242,8 +242,8 @@ class DepthwiseConv2D(Convolution):
 class TransposeConv2D(SumOfProducts):
     """Transposed convolution: x (N, H, W, C), weights (O, KH, KW, C), out (N, *size, O).
 
-    The products of an input pixel with all taps are added to `window.kernel` positions. The positions of the next pixel
-    are `window.stride` further. The first output has the position (top, left) of `window.padding`.
+    Each input pixel adds its products with all taps to a window of positions. The windows of neighbouring pixels are
+    shifted by the stride. The output begins at the position (top, left) of `window.padding`.
     """
 
     kind = "transpose_conv2d"
@@ -270,7 +270,7 @@ class TransposeConv2D(SumOfProducts):
         products = products.reshape(batch, height, width, kh, kw, w.shape[0])
         top, _, left, _ = self.window.padding
         rows, columns = self.size
-        # `total` covers the positions of all products and all outputs; outputs without a product stay 0.
+        # `total` has all positions of products and of outputs. Outputs without a product stay 0.
         extent = (max((height - 1) * down + kh, top + rows), max((width - 1) * right + kw, left + columns))
         total = np.zeros((batch, *extent, w.shape[0]), products.dtype)
         for row, column in np.ndindex(kh, kw):
@@ -285,7 +285,7 @@ class TransposeConv2D(SumOfProducts):
 
 @dataclass(frozen=True)
 class FullyConnected(Linear):
-    """Matrix product of x, reshaped to rows of K elements, and weights (O, K); `keep_dims` keeps x's leading axes."""
+    """The matrix product of x, as rows of K elements, and weights (O, K). `keep_dims` keeps the leading axes of x."""
 
     kind = "fully_connected"
     keep_dims: bool = False
@@ -320,7 +320,7 @@ class FullyConnected(Linear):
 
 @dataclass(frozen=True)
 class MatMul(Single):
-    """Requantised matrix products of a (..., M, K) and b (..., K, N), less zero points, with equal leading axes."""
+    """Requantised matrix products of two computed tensors, a (..., M, K) and b (..., K, N), with equal leading axes."""
 
     kind = "matmul"
 

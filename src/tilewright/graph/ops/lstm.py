@@ -1,7 +1,7 @@
 """The LSTM layer of TFLite with int8 activations and weights: UNIDIRECTIONAL_SEQUENCE_LSTM with a 16-bit cell state.
 
-TFLite Micro and LiteRT compute it differently. TFLite Micro's logistic and tanh come from a table, LiteRT's from
-gemmlowp's 16-bit functions; TFLite Micro saturates the two products of a gate one by one, LiteRT saturates their sum.
+TFLite Micro and LiteRT differ in their arithmetic. For logistic and tanh, TFLite Micro uses a table, and LiteRT uses
+gemmlowp's 16-bit functions. Of the two products of a gate, TFLite Micro saturates each one, LiteRT saturates their sum.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BEFORE, AFTER = 2.0**-12, 2.0**-15
 
 
 class _Gate(NamedTuple):
-    """A gate's weights (K, N) less zero points, its factors as (multiplier, shift), and its bias (N)."""
+    """A gate: weights (K, N) minus zero points, factors as (multiplier, shift), and bias (N)."""
 
     w: Array
     recurrent: Array
@@ -44,13 +44,12 @@ class _Gate(NamedTuple):
 
 @dataclass(frozen=True)
 class Lstm(Op):
-    """An LSTM over the time axis of x (B, T, K), or if `time_major`, (T, B, K). The output has N values for each step.
+    """An LSTM over the time axis of x, which is (B, T, K), or (T, B, K) if `time_major`.
 
-    Inputs: x; for the gates input, forget, cell, output in this order, four weights (N, K), four recurrent weights
-    (N, N), four int32 biases (N); the hidden state (B, N) and the cell state (B, N), int16 with a scale 2**k.
-    Outputs: the hidden states of all steps; hidden and cell state after the last step. `cell_clip` limits the real
-    cell state (0: no limit). `hidden_scale` and `hidden_zero` are the scale and zero point of the hidden state in
-    LiteRT.
+    Inputs are x, four weights (N, K), four recurrent weights (N, N), four int32 biases (N), the hidden state (B, N) and
+    the cell state (B, N), int16 with a scale 2**k. The order of the gates is input, forget, cell, output. Outputs are
+    the hidden states of all steps, and the hidden and cell state after the last step. `cell_clip` limits the real cell
+    state (0: no limit). `hidden_scale` and `hidden_zero` are the scale and zero point of the hidden state in LiteRT.
     """
 
     kind = "lstm"
@@ -60,7 +59,7 @@ class Lstm(Op):
     hidden_zero: int = 0
 
     def check_types(self, site: Site) -> None:
-        """Check types. Raises UnsupportedError unless activations and weights are int8 and the cell state int16."""
+        """Raises UnsupportedError unless activations and weights are int8 and the cell state is int16."""
         kinds = [tensor.dtype if tensor else "" for tensor in site.inputs]
         required = ["int8"] * (1 + 2 * GATES) + ["int32"] * GATES + ["int8", "int16"]
         wrong = kinds != required or [tensor.dtype for tensor in site.outputs] != ["int8", "int8", "int16"]
@@ -68,7 +67,7 @@ class Lstm(Op):
         site.refuse_if(wrong, reason)
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shapes. Raises ModelError if inputs do not fit, UnsupportedError for other scales."""
+        """Return the output shapes. Raises ModelError for shapes that do not fit, UnsupportedError for other scales."""
         x = site.input(0).shape
         hidden = site.input(13).shape
         cell = site.input(14)
@@ -99,11 +98,11 @@ class Lstm(Op):
         x = values[0]
         hidden = values[13]
         cell = values[14]
-        assert x is not None and hidden is not None and cell is not None  # validation has checked that they are present
+        assert x is not None and hidden is not None and cell is not None  # checked by `validate`
         samples = max(len(x), len(hidden), len(cell))
-        time = 1 if self.time_major else 2  # the time axis, counted with the sample axis in front
+        time = 1 if self.time_major else 2  # the index of the time axis; axis 0 is the sample axis
         steps = np.moveaxis(np.broadcast_to(x, (samples, *x.shape[1:])), time, 0)  # (T, S, B, K)
-        inputs = unit.of_inputs(steps)  # one matrix product for all steps: only the recurrent part is sequential
+        inputs = unit.of_inputs(steps)  # one matrix product for all steps, which do not depend on the state
         state = np.broadcast_to(hidden, (samples, *hidden.shape[1:]))
         cells = np.broadcast_to(cell, (samples, *cell.shape[1:])).astype(np.int64)
         outputs = []
@@ -114,7 +113,7 @@ class Lstm(Op):
 
 
 class _Arithmetic:
-    """The integer arithmetic of a step in TFLite Micro (if `micro`) or LiteRT."""
+    """The integer arithmetic of one step, in TFLite Micro (if `micro`) or in LiteRT."""
 
     def __init__(self, op: Lstm, site: Site, micro: bool) -> None:
         self.micro = micro
@@ -144,12 +143,12 @@ class _Arithmetic:
         )
 
     def _factor(self, scale: float, weight_scale: float) -> tuple[Array, Array]:
-        # The float type and the order are TFLite's, because the last bit of the factor decides ties.
+        # The same float type and order of operations as in TFLite, because the last bit of a factor decides ties.
         kind = np.float64 if self.micro else np.float32
         return quantize_multiplier(float(kind(weight_scale) * kind(scale) / kind(BEFORE)))
 
     def of_inputs(self, x: Array) -> list[Array]:
-        """Return each gate's products with the inputs x (T, S, B, K), rescaled: (T, S, B, N)."""
+        """Return, for each gate, the rescaled products (T, S, B, N) of its weights and the inputs x (T, S, B, K)."""
         centred = centre(x, self.x)
         parts = []
         for gate in self.gates:
@@ -159,16 +158,17 @@ class _Arithmetic:
         return parts
 
     def step(self, inputs: Sequence[Array], state: Array, cells: Array) -> tuple[Array, Array]:
-        """Return the cell state (int64) and hidden state (int8) after a step, from both states before the step."""
+        """Compute a step from the states before the step. Return the new cell state (int64) and hidden state (int8)."""
         centred = centre(state, self.hidden)
         gates = []
         for index, gate in enumerate(self.gates):
             total = exact_matmul(centred, gate.recurrent, 255, 128).astype(np.int64)
             total = multiply_by_quantized_multiplier(total, *gate.recurrent_factor)
             before = FIXED16.saturated(inputs[index] + (FIXED16.saturated(total) if self.micro else total))
-            gates.append(self._tanh(before, -12) if index == 2 else self._logistic(before))  # 2: the cell gate
+            gates.append(self._tanh(before, -12) if index == 2 else self._logistic(before))  # the cell gate uses tanh
         i, f, g, o = gates
-        # Gates have the scale 2**-15 and cells 2**power: f * cells has 15 extra fraction bits, i * g has 30 + power.
+        # The scale of gates is 2**-15, and the scale of cells is 2**power. Therefore f * cells has 15 fraction bits too
+        # many for the scale of cells, and i * g has 30 + power.
         cells = FIXED16.saturated(self._times(f, cells, 15) + self._times(i, g, 30 + self.power))
         if self.clip > 0:
             cells = np.clip(cells, -self.clip, self.clip)

@@ -1,4 +1,4 @@
-"""ONNX operators without an integer implementation in this package: onnxruntime runs each as a model of one node."""
+"""ONNX operators that this package does not implement. onnxruntime runs each one as a model with a single node."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from tilewright.graph.tensor import Tensor
 
 @dataclass(frozen=True)
 class OnnxOp(Op):
-    """An operator of ONNX or of onnxruntime's own domain. `attributes` are (name, JSON value) pairs, sorted.
+    """An operator of ONNX or of onnxruntime's own domain. `attributes` are sorted pairs (name, JSON value).
 
-    `fed` lists the positions of constant inputs that onnxruntime gets at run time, such as dequantised weights.
-    onnxruntime packs the other constants in advance, and may then add products in another order. onnx infers the output
-    shapes when the model is read; each evaluation checks these shapes.
+    `fed` lists the positions of constant inputs that onnxruntime gets at run time, such as dequantised weights. It
+    packs all other constants in advance, and may then add products in another order.
     """
 
     kind = "onnx"
@@ -33,7 +32,6 @@ class OnnxOp(Op):
 
     @property
     def label(self) -> str:
-        """ONNX's name of the operator."""
         return self.op_type
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
@@ -43,7 +41,6 @@ class OnnxOp(Op):
         return tuple(tensor.shape for tensor in site.outputs)
 
     def call(self, site: Site) -> ort.Call:
-        """Return the node as an `ort.Call`: the operator with the types of its inputs."""
         inputs = tuple(None if tensor is None else ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.inputs)
         name = site.node.name
         return ort.Call(name, self.op_type, self.domain, self.opset, self.attributes, inputs, len(site.outputs))
@@ -52,12 +49,12 @@ class OnnxOp(Op):
         call = self.call(site)
         outputs = tuple(ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.outputs)
         constant_inputs = {i: tensor.data for i, tensor in enumerate(site.inputs) if tensor and tensor.data is not None}
-        # A damaged program file may declare other types.
+        # The file was checked when it was read, but a damaged program file may declare other types.
         changed = ort.infer(call, ort.small(constant_inputs)) != outputs
         call.fail_if(changed, f"{self.op_type} returns types other than those declared for its outputs")
         constants = {i: data for i, data in constant_inputs.items() if i not in self.fed}
         count = max((value.shape[0] for value in values if value is not None), default=1)
-        # Run one sample at a time, because the model's operator has no sample axis.
+        # Run one sample at a time, because operators of the model have no sample axis.
         rows = []
         for sample in range(count):
             operands = [None if value is None else value[sample % value.shape[0]] for value in values]
@@ -66,7 +63,7 @@ class OnnxOp(Op):
 
     @staticmethod
     def real(site: Site) -> str:
-        """Return why an integer machine cannot run a node that computes real numbers; empty for other nodes."""
+        """Return why an integer machine cannot run a node with real numbers, or "" for other nodes."""
         op = site.node.op
         x = site.optional(0)
         real = isinstance(op, OnnxOp) and x is not None and x.dtype.startswith("float")

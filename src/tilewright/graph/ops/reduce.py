@@ -31,8 +31,8 @@ from tilewright.graph.rounding import (
     shift_up,
 )
 
-_DIFF_BITS = 5  # integer bits of softmax's (x - max) * beta
-_SUM_BITS = 12  # integer bits of softmax's sum of exponentials
+_DIFF_BITS = 5  # integer bits of (x - max) * beta in softmax
+_SUM_BITS = 12  # integer bits of the sum of exponentials in softmax
 #: The number of steps in TFLite's tables for functions of int16 codes, and the lowest and highest code.
 STEPS = 512
 LOW, HIGH = -(1 << 15), (1 << 15) - 1
@@ -50,7 +50,7 @@ class Windowed(Shaped):
         return (batch, *self.window.output_size(site.node.name, height, width), channels)
 
     def counts(self, site: Site) -> Array:
-        """Return how many positions of each window lie inside the image, int32 (OH, OW, 1)."""
+        """Return the number of positions of each window that are inside the image, int32 (OH, OW, 1)."""
         ones = np.ones((1, *site.input(0).shape[1:3], 1), np.int32)
         counts: Array = self.window.windows(ones).sum(axis=(3, 4), dtype=np.int32)[0]
         return counts
@@ -69,7 +69,7 @@ class Pool(Windowed):
 
 
 def shifted_mean(site: Site, total: Array, count: int) -> Array:
-    """Return mean codes from the sums `total` of `count` codes: a 7-bit factor, then a shift with ties upwards."""
+    """Divide sums of `count` codes by `count` in the mode `pow2`: a 7-bit factor, then a shift with ties upwards."""
     factor, exponent = mean_factor(count)
     ratio = power_of_two(site.input(0).scale / site.output.scale, site.where)
     return shift_up(total * factor, ratio - exponent)
@@ -77,7 +77,7 @@ def shifted_mean(site: Site, total: Array, count: int) -> Array:
 
 @dataclass(frozen=True)
 class AveragePool2D(Pool):
-    """The mean of each window's codes inside the image, rounded half away from zero as TFLite's integer kernels do."""
+    """The mean code of each window, without padding, rounded half away from zero as in TFLite's integer kernels."""
 
     kind = "average_pool_2d"
 
@@ -86,18 +86,18 @@ class AveragePool2D(Pool):
         return self.finish(at, self.window.windows(codes).sum(axis=(3, 4), dtype=np.int32))[0]
 
     def finish(self, site: Site, total: Array) -> tuple[Array, ...]:
-        """Return the mean code of each window from `total` (.., OH, OW, C), the sums of the windows' codes."""
+        """Return the mean code of each window. `total` (.., OH, OW, C) has the sums of codes."""
         counts = np.maximum(self.counts(site), 1)  # the mean of an empty window is 0
-        # C's division truncates, so half of the divisor, with the sign of the sum, is added first: ties go away from
-        # zero.
+        # Division in C truncates. The kernels first add half of the divisor with the sign of the sum, which rounds ties
+        # away from zero.
         half = np.where(total >= 0, counts // 2, -(counts // 2))
-        mean = np.trunc((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
+        mean = np.trunc((total + half) / counts)  # exact in float64, because |total| < 2**31
         return (clamped(mean, site.output, self.activation),)
 
 
 @dataclass(frozen=True)
 class MaxPool2D(Pool):
-    """The largest code of each window inside the image."""
+    """The largest code of each window, without padding."""
 
     kind = "max_pool_2d"
 
@@ -109,10 +109,10 @@ class MaxPool2D(Pool):
 
 @dataclass(frozen=True)
 class RealAveragePool2D(Windowed):
-    """The mean of real values, summed row by row in float32, then quantised: onnxruntime's QLinearAveragePool.
+    """onnxruntime's QLinearAveragePool: real values are summed in float32, then the mean is quantised.
 
-    With `count_padding`, padding counts as zeros. The output's scale may differ from the input's. Every rounding mode
-    except `pow2` uses this arithmetic.
+    With `count_padding`, padding counts as zeros. Input and output may have different scales. All rounding modes except
+    `pow2` use this arithmetic.
     """
 
     kind = "real_average_pool_2d"
@@ -122,12 +122,12 @@ class RealAveragePool2D(Windowed):
         x = merge_samples(at.value())
         source = at.input(0)
         out = at.output
-        if at.rounding.elementwise == "pow2":  # without padding, or with padding that counts, all windows have one size
+        if at.rounding.elementwise == "pow2":  # all windows have one size: there is no padding, or the padding counts
             total = self.window.windows(x.astype(np.int64)).sum(axis=(3, 4))
             return clamped(shifted_mean(at, total, prod(self.window.kernel)), out)
         real = (x.astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
         views = self.window.windows(real)
-        # Float32 sums depend on the order of the terms: add one position after the other, like onnxruntime.
+        # The order of additions matters in float32: add the positions one by one, row by row, as onnxruntime does.
         total = np.zeros(views.shape[:3] + views.shape[5:], np.float32)
         for row, column in np.ndindex(*self.window.kernel):
             total += views[:, :, :, row, column]
@@ -141,7 +141,7 @@ class RealAveragePool2D(Windowed):
 
 @dataclass(frozen=True)
 class Reduction(Shaped):
-    """Base class of operators that reduce over `axes`, which are numbered without the sample axis."""
+    """Base class of operators that reduce over `axes`. Axis 0 is the first axis after the sample axis."""
 
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
@@ -155,13 +155,13 @@ class Reduction(Shaped):
         return tuple(extent for axis, extent in enumerate(shape) if axis not in self.axes)
 
     def count(self, site: Site) -> int:
-        """Return the number of elements that are reduced to each result."""
+        """Return the number of input elements per output element."""
         return prod(site.input(0).shape[axis] for axis in self.axes)
 
 
 @dataclass(frozen=True)
 class Product(Reduction):
-    """The product over `axes`, rescaled after each factor so that it does not overflow (TFLite's reduce.h)."""
+    """The product over `axes` (TFLite's reduce.h). It is rescaled after each factor so that it does not overflow."""
 
     kind = "product"
 
@@ -170,12 +170,12 @@ class Product(Reduction):
         source = at.input(0)
         out = at.output
         if at.rounding.elementwise == "xnnpack" and source.size == out.size:
-            return x  # LiteRT's optimised kernel copies the codes
+            return x  # a reduction over axes of size 1: LiteRT's optimised kernel copies the codes
         inner = [axis + 1 for axis in self.axes]
         centred = np.moveaxis(x.astype(np.int64) - source.zero_point, inner, range(len(inner)))
         factors = centred.reshape(self.count(at), *centred.shape[len(inner) :])
-        # The n rescalings multiply by scale**n / out_scale in total, so each divides by the n-th root of the output's
-        # scale.
+        # For n factors, the total rescaling is scale**n / out_scale. It is done in n equal steps of scale divided by
+        # the n-th root of out_scale.
         q, shift = quantize_multiplier(np.float64(source.scale) / np.power(np.float64(out.scale), 1 / len(factors)))
         total = factors[0]
         for factor in factors[1:]:
@@ -200,7 +200,7 @@ class Mean(Reduction):
         elif at.rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, multiplied in this order
             return at.coded(round_half_even(centred.astype(np.float32) * self.factor32(at, count)))
         elif at.rounding.delegated and source.dtype != "int16":
-            # XNNPACK joins both zero points into one float32 number, and adds it before rounding.
+            # XNNPACK combines both zero points in one float32 offset, which it adds before rounding.
             scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
             offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
             mean = round_half_even(total.astype(np.float32) * scale + offset)
@@ -210,24 +210,24 @@ class Mean(Reduction):
 
     @staticmethod
     def factor32(site: Site, count: int) -> np.float32:
-        """Return the factor by which onnxruntime turns a sum of `count` values `code - zero_point` into a mean."""
+        """Return onnxruntime's factor from a sum of `count` centred codes to a mean in steps of the output."""
         scale = np.float32(site.output.scale) * np.float32(count)
         return np.float32(np.float32(site.input(0).scale) / scale)
 
     @staticmethod
     def folded(site: Site, count: int) -> tuple[Array, Array]:
-        """Return TFLite's multiplier and shift (reduce.h) for a mean of `count` codes, with the factor 1 / count."""
+        """Return TFLite's multiplier and shift for a mean, with the factor 1 / count included (reduce.h)."""
         q, shift = quantize_multiplier(np.float64(site.input(0).scale) / np.float64(site.output.scale))
-        # The multiplier is shifted left by log2(count) bits before the division by count, to keep its precision.
+        # To keep its precision, the multiplier is shifted left by about log2(count) bits before it is divided by count.
         extra = min(count.bit_length() - 1, 32, 31 + int(shift))
         return (q << extra) // count, shift - extra
 
 
 @dataclass(frozen=True)
 class Softmax(Unary):
-    """Softmax of `beta * x` over the last axis, in fixed point (gemmlowp) or by LiteRT's float32 table.
+    """Softmax of `beta * x` over the last axis, in gemmlowp's fixed point or from LiteRT's float32 table.
 
-    The output has scale 1/256 and zero point -128; for int16, scale 2**-15, zero point 0, and tables of TFLite.
+    The output has scale 1/256 and zero point -128. For int16, TFLite uses tables, scale 2**-15 and zero point 0.
     """
 
     kind = "softmax"
@@ -257,31 +257,32 @@ class Softmax(Unary):
             float((1 << 31) - 1),
         )
         q, shift = quantize_multiplier(real)
-        # softmax.h: differences beyond the radius would exceed Q5.26 after rescaling. Their exponential is 0.
+        # softmax.h: differences beyond the radius would exceed Q5.26 after rescaling; their exponentials are set to 0.
         radius = np.floor(((1 << _DIFF_BITS) - 1) * (1 << (31 - _DIFF_BITS)) / 2.0 ** int(shift))
         diff = x - x.max(axis=-1, keepdims=True)
         inside = diff >= -radius
         scaled = multiply_by_quantized_multiplier(np.where(inside, diff, 0), q, shift)
         exponential = np.where(inside, FIXED32.exp_on_negative_values(scaled, _DIFF_BITS), 0)
         total = rounding_divide_by_pot(exponential, _SUM_BITS).sum(axis=-1, keepdims=True)
-        # Shifted left by its leading zeros, the sum is 1 + y with y in 0..1; y is the argument of `reciprocal`. The
-        # last shift below reverses this shift.
+        # Normalise the sum: shifted left by its leading zeros, it is 1 + y with 0 <= y < 1, and `reciprocal` takes y.
+        # The shift of `code` below undoes the normalisation.
         leading = 63 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64) - 32  # leading zeros of 32 bits
         inverse = FIXED32.reciprocal((total << leading) - (1 << 31))
         code = rounding_divide_by_pot(FIXED32.high_mul(exponential, inverse), _SUM_BITS - leading + 31 - 8)
         return at.coded(code)
 
     def _by_table(self, at: Evaluation, x: Array) -> Array:
-        """Return the output codes of LiteRT's optimised kernel, which uses a table of exp (XNNPACK has no softmax)."""
+        """Return the codes of LiteRT's optimised kernel with a table of exp. XNNPACK has no softmax for codes."""
         step = -np.float32(at.input(0).scale) * np.float32(self.beta)
         table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
         exponential = table[x.max(axis=-1, keepdims=True) - x]
-        total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]  # adds in order; `sum` adds in pairs
+        # cumsum adds from left to right, as the kernel does. np.sum would add pairwise and round differently.
+        total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]
         code = round_half_away(exponential * (np.float32(1) / (total * np.float32(at.output.scale))))
         return at.coded(code)
 
     def _wide(self, site: Site, x: Array, dtype: str) -> Array:
-        """Return the output codes of int16 inputs: tables of exp on -10..0 and of 1 / (1 + x) on 0..1 (softmax.h).
+        """Return the codes for int16 inputs, from tables of exp on -10..0 and of 1 / (1 + x) on 0..1 (softmax.h).
 
         `dtype` is the float type in which the runtime computes its tables.
         """
@@ -306,21 +307,22 @@ def _reciprocal(x: Array) -> Array:
 def table(function: Callable[[Array], Array], scale: float, zero_point: int, out_scale: float, dtype: str) -> Array:
     """Return TFLite's table of a function of int16 codes, for linear interpolation (common.h).
 
-    The table has values of scale `out_scale`, int64, at 512 equal steps of the codes and at the last code. `scale` and
-    `zero_point` give the real numbers of the input codes; `dtype` is the float type of all arithmetic.
+    The table, int64, has the function's codes (at scale `out_scale`) at 512 equally spaced input codes and at the last
+    input code. `scale` and `zero_point` are those of the input. `dtype` is the float type of the computation.
     """
     kind: Any = np.dtype(dtype).type
     low, high = (kind(scale) * kind(code - zero_point) for code in (LOW, HIGH))
     step = (high - low) / kind(STEPS)
     ends = [kind(out_scale) * kind(code) for code in (LOW, HIGH)]
     inverse = kind(HIGH - LOW + 1) / (ends[1] - ends[0])
-    # Keep TFLite's order of operations, since each operation on floats rounds: start, middle and end of each step.
+    # Each float operation rounds, so the order of operations is the same as in TFLite. A step has a start, a middle and
+    # an end.
     at = np.arange(STEPS, dtype=kind)
     start = low + at * step
     centre = low + at * step + step / kind(2)
     value, middle_value, following = (function(x) * inverse for x in (start, centre, low + (at + kind(1)) * step))
     sample = round_half_away(value)
-    # Each value is corrected by half of the interpolation error in the middle of its step.
+    # TFLite corrects each value by half of the interpolation error in the middle of its step.
     interpolated = round_half_away((following + sample) / kind(2))
     bias = round_half_away((interpolated - round_half_away(middle_value)) / kind(2))
     last = round_half_away(function(np.atleast_1d(high)) * inverse)
@@ -328,7 +330,7 @@ def table(function: Callable[[Array], Array], scale: float, zero_point: int, out
 
 
 def look_up(codes: Array, values: Array) -> Array:
-    """Return the function of int16 codes from its table: 9 bits select a step, 7 bits interpolate."""
+    """Look up int16 codes in a table: 9 bits of a code select a step, and 7 bits interpolate inside the step."""
     step = (codes >> 7) + 256
     base = values[step]
     result: Array = base + (((values[step + 1] - base) * (codes & 127) + 64) >> 7)

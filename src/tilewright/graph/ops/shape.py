@@ -25,7 +25,7 @@ class Moved(Shaped):
 
 @dataclass(frozen=True)
 class Reshape(Moved):
-    """The same values under another shape with the same number of elements; one extent may be -1."""
+    """The same elements in another shape. One extent may be -1 (computed from the others)."""
 
     kind = "reshape"
     shape: tuple[int, ...] = ()
@@ -61,7 +61,7 @@ class Transpose(Moved):
 
 @dataclass(frozen=True)
 class Tile(Moved):
-    """The input, repeated `repeats` times along each axis."""
+    """Repeats the input along each axis, `repeats` times."""
 
     kind = "tile"
     repeats: tuple[int, ...] = ()
@@ -94,7 +94,7 @@ class Upsample(Moved):
 
 @dataclass(frozen=True)
 class ResizeNearest(Moved):
-    """Nearest-neighbour resizing of x (N, H, W, C): `rows` and `columns` map output to input positions."""
+    """Nearest-neighbour resizing of x (N, H, W, C). `rows` and `columns` have the input position of each output."""
 
     kind = "resize_nearest"
     rows: tuple[int, ...] = ()
@@ -113,9 +113,9 @@ class ResizeNearest(Moved):
 
 @dataclass(frozen=True)
 class Slice(Moved):
-    """Along each axis, `counts` elements at distance `steps`, from `begin` on; the result has the shape `shape`.
+    """A slice: along each axis, it selects `counts` elements from `begin` on, at a distance of `steps`.
 
-    Steps may be negative. `shape` may omit or add axes of 1.
+    Steps may be negative. The result is reshaped to `shape`, which may omit or add axes of size 1.
     """
 
     kind = "slice"
@@ -136,7 +136,7 @@ class Slice(Moved):
     def compute(self, at: Evaluation) -> Array:
         places = [slice(None)]
         for begin, count, step in zip(self.begin, self.counts, self.steps, strict=True):
-            # A Python slice that ends before the first element needs None: a negative number would count from the end.
+            # With a negative step, a Python slice down to the first element ends at None: -1 would be the last element.
             end = begin + count * step
             places.append(slice(begin, None if end < 0 else end, step))
         return at.value()[tuple(places)]
@@ -144,7 +144,7 @@ class Slice(Moved):
 
 @dataclass(frozen=True)
 class Split(Op):
-    """Cuts the input along `axis` into parts of `sizes`; unless `keep_dims`, parts have size 1 and lose the axis."""
+    """Cuts the input along `axis` into parts of `sizes`. Without `keep_dims`, sizes are 1, and the axis is dropped."""
 
     kind = "split"
     axis: int = 0
@@ -172,7 +172,7 @@ class Split(Op):
 
 @dataclass(frozen=True)
 class Pack(Moved):
-    """Inputs of one shape, stacked along a new `axis` of the result. Nothing is rescaled."""
+    """Stacks inputs of equal shape along a new `axis`, without rescaling."""
 
     kind = "pack"
     axis: int = 0
@@ -193,7 +193,7 @@ class Pack(Moved):
 
 @dataclass(frozen=True)
 class Pad(Single):
-    """Padding with the code `value` (None: the zero point); `padding` is (before, after) for each axis."""
+    """Padding with the code `value` (None: the zero point). `padding` has (before, after) for each axis."""
 
     kind = "pad"
     padding: tuple[tuple[int, int], ...] = ()
@@ -215,7 +215,7 @@ class Pad(Single):
 
 @dataclass(frozen=True)
 class Concat(Single):
-    """Concatenation along `axis`. Nothing is rescaled: inputs must have the output's scale and zero point."""
+    """Concatenation along `axis`, without rescaling: inputs must have the output's scale and zero point."""
 
     kind = "concat"
     axis: int = -1
