@@ -55,13 +55,12 @@ Look up here how a measured result of the documentation was found, and repeat it
       stated: 5,329, 43.3%
       found:  5,329, 43.3%
 
-There are {count} claims. An expression compares {compared} of them, and {quick} are quick.
+There are {count} claims. For {compared} claims, an expression compares the output; {quick} claims are quick.
 
-Each row is one claim: a figure, or the table that a benchmark prints. *Value* is what was measured last, at *commit*.
-Most values follow exactly from the program, so another value means that the program has changed. Times of the host
-depend on the computer; they are compared with the stated margin, or not at all.
-"By eye" means that the command prints the figures and no expression compares them. A claim needs the repository, and
-what the column *needs* names. [Golden data](golden-data.md) says where that data comes from.
+Each row is one claim: a figure, or the table that a benchmark prints. *Value* was measured last, at *commit*. Most
+values are exact: a different value means that the program has changed. Times of the host depend on the computer; they
+are compared with the stated margin, or not at all. "By eye" marks commands whose output you must compare yourself. A
+claim needs the repository and the parts in the column *needs*; [golden data](golden-data.md) has its own page.
 
 The outputs in the [tutorials](tutorials/index.md) are claims as well: tests run each command and compare its output. A
 test (`tests/documents/test_claims.py`) fails for a result in README.md or docs/ without a claim. In the source of a

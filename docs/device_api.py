@@ -21,9 +21,9 @@ FOLDER = Path(__file__).parent / "bm1684x_api"
 PAGE = Path(__file__).parent / "bm1684x-api.md"
 HEAD = """# The device API of `bm1684x`, function by function
 
-With this page you can look up whether a published C kernel runs here. `DeviceApi` has every function that is not "not
-modelled", by its C name ([docs/bm1684x.md](bm1684x.md#c-names)). The names are those that the vendor's functional model
-exports. `python -m docs.device_api` writes this page anew.
+With this page you can look up whether a published C kernel runs here. `DeviceApi` has all functions except those in the
+state "not modelled", under the C names of the vendor's functional model ([docs/bm1684x.md](bm1684x.md#c-names)).
+`python -m docs.device_api` writes this page anew.
 
 | state | meaning | functions |
 |---|---|---|

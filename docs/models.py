@@ -46,15 +46,15 @@ With this page you can look up which published networks Tilewright runs, and wha
 
     tilewright run MODEL.tflite -t vta --verify
 
-- *loads*: the file is read as it is, except for shapes that the file leaves open.
+- *loads*: Tilewright reads the unchanged file (open shapes are given).
 - *quantises*: `tilewright quantize` makes an int8 network of a float file: by `tflm` for `cfu`, `symmetric` for
   `gemmini`, `affine` for the others.
-- *equal*: the outputs of every machine that computes MACs equal those of the file's own framework (TFLite Micro,
-  onnxruntime) on 20 random samples.
+- *equal*: on 20 random samples, every machine that computes MACs gives the outputs of the file's own framework (TFLite
+  Micro, onnxruntime).
 
-"-" means that this was not tried. Three .onnx files have more than 3,000 million MACs: of layout_cdla, `cfu` did not
-run; of the two spindle detectors, no machine did. All their layers were compared. `python docs/models.py` writes the
-page.
+"-" marks entries that were not tried. Three .onnx files have more than 3,000 million MACs: layout_cdla was not run on
+`cfu`, and the two spindle detectors were not run on any machine, but all their layers were compared.
+`python docs/models.py` writes the page.
 """
 
 
