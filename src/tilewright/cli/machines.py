@@ -224,16 +224,22 @@ def config(
 
 
 def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> dict[str, Any]:
+    from tilewright.run import timing_model
     from tilewright.targets.gateware import Occupies
 
     chosen = {name: machine.config(name, {}) for name in machine.presets}
+    by_preset = {timing_model(machine, None, preset) for preset in chosen.values()}
     if config or overrides:
         chosen = {config or machine.presets[0]: machine.config(config, overrides)}
+    presets = {name: machine.describe(configuration) for name, configuration in chosen.items()}
+    if len(by_preset) > 1:
+        for name, sizes in presets.items():
+            sizes["default_timing"] = timing_model(machine, None, chosen[name])
     return {
         "name": machine.name,
         "title": machine.title,
         "passes": sorted(machine.passes),
-        "presets": {name: machine.describe(configuration) for name, configuration in chosen.items()},
+        "presets": presets,
         "areas": {name: _area(machine, configuration) for name, configuration in chosen.items()}
         if isinstance(machine, Occupies)
         else {},
@@ -273,6 +279,7 @@ def _show_presets(presets: dict[str, dict[str, Any]], to: Console) -> None:
     from tilewright.report.table import Grid
 
     columns = ("macs_per_cycle", "clock_mhz")
+    presets = _unequal_parts(presets)
     sizes = dict.fromkeys(key for preset in presets.values() for key in preset if key not in columns)
     same = [key for key in sizes if len({str(preset.get(key)) for preset in presets.values()}) == 1]
     shown = (*columns, *(key for key in sizes if key not in same))
@@ -286,6 +293,23 @@ def _show_presets(presets: dict[str, dict[str, Any]], to: Console) -> None:
         value = first[key]
         text = "; ".join(f"{name} {of}" for name, of in value.items()) if isinstance(value, dict) else value
         to.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
+
+
+def _unequal_parts(presets: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the presets with a size of its own for each part of a size ("memories": "uop") that differs by preset."""
+    first = next(iter(presets.values()))
+    parts = [(key, part) for key, value in first.items() if isinstance(value, dict) for part in value]
+    unequal = [(key, part) for key, part in parts if len({p.get(key, {}).get(part) for p in presets.values()}) > 1]
+    parted = {}
+    for name, preset in presets.items():
+        sizes = {
+            key: {part: size for part, size in value.items() if (key, part) not in unequal}
+            if isinstance(value, dict)
+            else value
+            for key, value in preset.items()
+        }
+        parted[name] = sizes | {part: preset[key].get(part) for key, part in unequal}
+    return parted
 
 
 def _cells(area: dict[str, Any]) -> str:

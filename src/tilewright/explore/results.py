@@ -30,7 +30,7 @@ def rows(study: Study) -> tuple[list[str], list[dict[str, Any]]]:
     trials = [trial for point, trial in sorted(study.trials.items()) if point != BASE]
     values = [name for name in dict.fromkeys(name for trial in trials for name in trial.values) if name not in keys]
     table = [
-        dict(zip(FIRST, (trial.point, trial.status, trial.reason, trial.point in front), strict=True))
+        dict[str, Any](zip(FIRST, (trial.point, trial.status, trial.reason, trial.point in front), strict=True))
         | {**trial.set, **{name: value for name, value in trial.values.items() if name not in keys}}
         | {"seconds": trial.seconds}
         for trial in trials
