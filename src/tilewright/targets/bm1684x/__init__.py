@@ -113,10 +113,7 @@ class Bm1684x(LaunchedTarget[Config]):
         return conform(path)
 
     def host_flags(self, config: Config) -> Mapping[str, Sequence[str]]:
-        """Return the compiler's arguments for a host in C.
-
-        Raises InputError if `config` is not the default configuration.
-        """
+        """Return the compiler's arguments for a host in C. Raises InputError if `config` is not the default."""
         from tilewright.targets.bm1684x.native.build import LIBRARY
 
         if config != self.config(None, {}):

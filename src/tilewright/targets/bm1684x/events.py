@@ -63,7 +63,6 @@ def events(program: ElaboratedProgram, config: Config, trace: Trace | None, samp
 
 
 def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Work, ...], set[str]]:
-    """Return multiply-accumulates by type, other operations, and the names of operations with unknown arithmetic."""
     sums = Counter[tuple[str, tuple[Part, ...]]]()
     others = Counter[tuple[str, tuple[Part, ...]]]()
     unknown = set[str]()

@@ -55,11 +55,8 @@ def _count(call: Args) -> int:
 
 
 def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = False) -> None:
-    """Issue commands that extend the sequence 0, 1, .., `done` - 1 to `count` numbers.
-
-    Each command adds the current length to existing numbers, and so produces at most COUNTED further numbers. With
-    `doubles`, each command doubles the sequence.
-    """
+    # Each command adds the current length to existing numbers, and so writes at most COUNTED further numbers, or as
+    # many as there are already (`doubles`).
     while done < count:
         more = min(done if doubles else COUNTED, count - done)
         _integer(api, "add", part(done, more), part(0, more), done)
@@ -88,7 +85,6 @@ def _rows(api: Issuer, call: Args) -> None:
 
 
 def _generate(api: Issuer, call: Args) -> None:
-    """Issue the commands that write the sequence 0, 1, .. to one lane."""
     count = _count(call)
     dtype = call["dtype"]
     if dtype not in (U16, U32):
@@ -128,7 +124,7 @@ def _channels(api: Issuer, call: Args) -> None:
 
 
 def _everywhere(api: Issuer, call: Args) -> None:
-    """Issue the commands that write an arithmetic sequence across lanes: each lane continues the previous one."""
+    # Each lane first gets the same sequence. Then the number of elements in earlier lanes (times the step) is added.
     _rows(api, call)
     lanes = call["lanes"]
     count = call["num"]
@@ -184,8 +180,6 @@ def _mean(api: Issuer, call: Args) -> None:
 
 
 def _in_f32(name: str) -> Run:
-    """Return a function that calls the f32 function `name`, and refuses any other type in its type parameter."""
-
     def run(api: Issuer, call: Args) -> None:
         if call["dtype"] is not F32:
             raise MachineError(call["name"], f"the machine has no such function for {call['dtype']}", f"give {F32}")

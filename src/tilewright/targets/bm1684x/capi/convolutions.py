@@ -85,11 +85,6 @@ def _windowed(operation: str) -> Run:
 
 
 def _weights(api: Issuer, call: Args, dtype: DType) -> Operand | Constant:
-    """Return the weights of a call: (oc, ic, kh, kw), or (1, c, kh, kw) in a depthwise convolution.
-
-    If the call has a parameter C, all weights equal C. `dtype` is the type of the weights if the call does not give the
-    type.
-    """
     weight_type = call.get("weight_dtype", dtype)
     channels = call["shape"].c
     kernel = call["kernel"]
@@ -128,13 +123,6 @@ TRANSPOSED = {"_L_trans": "left_transposed", "_R_trans": "right_transposed", "_a
 
 
 def _product(operation: str) -> Run:
-    """Return the function of a matrix product.
-
-    A function with the parameter right_size multiplies matrices stored with one row per channel. All other functions
-    multiply matrices with columns spread over lanes. If a function has a parameter C, the number C replaces the missing
-    factor.
-    """
-
     def run(api: Issuer, call: Args) -> None:
         name = call["name"]
         transposed = next((attribute for end, attribute in TRANSPOSED.items() if name.endswith(end)), "")
@@ -146,6 +134,7 @@ def _product(operation: str) -> Run:
 
         def matrix(parameter: str, size: tuple[int, int], dtype: DType) -> Rows | Matrix:
             if "right_size" in call:
+                # Functions with the parameter right_size multiply matrices stored with one row per channel.
                 return Rows(api.local(call[parameter], Shape(1, size[0], 1, size[1]), None, dtype))
             width = call["left_width" if parameter == "left" else "right_width"]
             return api.matrix(call[parameter], *size, width, dtype)
@@ -198,7 +187,6 @@ def _sizes(call: Args, transposed: str) -> dict[str, tuple[int, int]]:
 
 
 def _zero_points(api: Issuer, call: Args, sizes: Mapping[str, tuple[int, int]], dtype: DType) -> Operands:
-    """Return the right factor's zero points as an operand: one number, or a table with an entry per row or column."""
     if "zero" in call:
         return {"zero": constant(call["zero"], dtype)}
     if "zero_addr" not in call:

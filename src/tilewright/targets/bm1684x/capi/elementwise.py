@@ -74,7 +74,7 @@ def to_dst(operation: str, **sources: Any) -> Issue:
 
 
 def _exchanges(call: Args) -> bool:
-    """Return whether only src1 has strides, because the vendor's library then swaps the operands."""
+    # The vendor's library swaps the operands if only src1 has strides.
     return call["src0_stride"] is None and call["src1_stride"] is not None
 
 
@@ -83,12 +83,11 @@ def is_signed(call: Args) -> bool:
 
 
 def _copies(call: Args) -> bool:
-    """Return whether a conversion has equal types: it is then a copy, which keeps subnormals."""
+    # A conversion between equal types must be a copy, because a copy keeps subnormals.
     return call["dst_dtype"] is call["src_dtype"]
 
 
 def _negative(api: Issuer, call: Args) -> None:
-    """Issue a command that subtracts the source from 0. An integer result is signed."""
     dtype = call["dtype"]
     if not dtype.is_float:
         call = {**call, "dtype": SIGNED_OF[dtype.bytes]}
@@ -96,11 +95,8 @@ def _negative(api: Issuer, call: Args) -> None:
 
 
 def _integer(name: str) -> Functions:
-    """Return the functions, by C name, that issue the operation int_`name` (int_add, int_sub or int_mul).
-
-    The shift is a single number. Functions with `pcs` in their name have one shift per channel instead.
-    """
     functions: Functions = {}
+    # Functions with `pcs` in their name have one shift per channel, all others a single shift.
     for kind, shift in (("int_", Place("shift", I8)), ("int_pcs_", per_channel("shift_addr", I8))):
         functions[f"{kind}{name}"] = to_dst(f"int_{name}", **PAIR, shift=shift)
         functions[f"{kind}{name}_C"] = to_dst(f"int_{name}", **WITH_NUMBER, shift=shift)
@@ -110,14 +106,10 @@ def _integer(name: str) -> Functions:
 
 
 def _quantisation(operation: str, y: Source = "dst") -> Functions:
-    """Return the two functions for a requantisation or dequantisation, by C name.
-
-    The first function has numbers as quantisation parameters. The second function has a table with one entry per
-    channel, and an entry has one word per parameter.
-    """
     named: dict[str, Source] = {}
     words: dict[str, Source] = {}
     for at, (operand, dtype) in enumerate(WORDS[operation].items()):
+        # The first function has numbers as parameters; the second has a table with one word per parameter and channel.
         named[operand] = Place(operand, dtype)
         words[operand] = Place("quant_addr", I32 if dtype is I8 else dtype, channel, beside=4 * at)
     return {
@@ -204,7 +196,6 @@ ELEMENTWISE: Functions = {
 
 
 def _columns(call: Args) -> int:
-    """Return the length of the second vector in whole channels, because the machine computes only whole channels."""
     length = call["src1_len"]
     width = call["src1_len_per_channel"]
     return -(-length // width) * width

@@ -96,10 +96,7 @@ class Issuer:
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
 
     def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
-        """Return a tensor whose channels all read one row of `length` elements.
-
-        Each lane has its own copy of the row.
-        """
+        """Return a tensor whose channels all read one row of `length` elements. Each lane has a copy of the row."""
         copies = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
         return Tensor(copies.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
 
@@ -114,10 +111,7 @@ class Issuer:
         results: Mapping[str, Operand],
         attributes: Mapping[str, Any] | None = None,
     ) -> Command:
-        """Issue a command and return it.
-
-        Raises MachineError if the machine refuses the command, or if tpu_initialize was not called.
-        """
+        """Issue a command and return it. Raises MachineError if the machine or tpu_initialize does not allow it."""
         if not self.initialised:
             raise MachineError(operation, "tpu_initialize was not called", "call it before the first command")
         command = Command(OPERATIONS[operation], operands, results, attributes or {})
@@ -322,10 +316,7 @@ class FromCall(NamedTuple):
 
 
 def issue(operation: str, **sources: Any) -> Issue:
-    """Describe a command of `operation`.
-
-    Keywords give operands and results by name; all other keywords are attributes.
-    """
+    """Describe a command. Keywords are the operands and results of `operation`, and attributes."""
     described = OPERATIONS[operation]
     named = (*described.inputs, *described.outputs)
     places = {name: source for name, source in sources.items() if name in named}

@@ -31,12 +31,9 @@ EIGHTHS = {"index": (0, 2), "output": (2, 4), "param": (4, 5)}
 
 
 def _shapes(kind: str, gathers: bool, call: Args) -> tuple[Shape, Shape, Shape]:
-    """Return the shapes of the source, the index and the result.
-
-    A gather from a plane (hw) returns a row, and a scatter to a plane reads a row.
-    """
     n, c, h, w = call["shape"].shape
     height, width = call.get("param_h", h), call.get("param_w", w)
+    # A gather from a plane (hw) returns a row, and a scatter to a plane reads a row.
     if kind == "hw" and gathers:
         return Shape(n, c, height, width), Shape(1, h * w, 1, 2), Shape(n, c, 1, h * w)
     if kind == "hw":
@@ -51,12 +48,8 @@ def _shapes(kind: str, gathers: bool, call: Args) -> tuple[Shape, Shape, Shape]:
 
 
 def _source(api: Issuer, call: Args, shape: Shape, per_channel: Layout, once: Layout) -> Tensor:
-    """Return the source tensor, whose address is the argument `param`.
-
-    If `is_param_repeated` is set, all channels of a lane share one copy, in the layout `once`. Otherwise the layout is
-    `per_channel`.
-    """
     dtype = call["dtype"]
+    # All channels of a lane share one copy of a repeated source.
     layout_of = once if call.get("is_param_repeated") else per_channel
     return api.local(call["param"], shape, None, dtype, layout_of)
 
@@ -114,7 +107,6 @@ def _mask_select(api: Issuer, call: Args) -> None:
 
 
 def _table_lookup(api: Issuer, call: Args) -> None:
-    """Issue a table lookup: a gather that uses the values of a tensor as indices. Each lane has a copy of the table."""
     if call["table"] >= api.config.lane_bytes:
         reason = f"the table is at {call['table']:#x}"
         raise MachineError(call["name"], reason, f"give the place in each lane, below {api.config.lane_bytes:#x}")
@@ -149,12 +141,9 @@ def _flat(api: Issuer, call: Args, name: str, count: int, dtype: DType) -> Flat:
 
 
 def _sort_general(api: Issuer, call: Args) -> None:
-    """Issue a sort.
-
-    Arguments select the type, and whether the sort also moves indices: positions, or numbers in memory.
-    """
     flags = call["flags"]
     length = call["length"]
+    # The flags select the type. The sort may also move indices: either positions (`automatic`), or numbers in memory.
     k = call["k"]
     if not 0 <= flags < len(SORTED_TYPES):
         raise MachineError(call["name"], f"dtype_flags is {flags}", "give 0 (f32), 1 (i32) or 2 (u32)")

@@ -35,13 +35,9 @@ def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layo
 
 
 def _bare(direction: str, operation: str, shape: Shaping) -> Run:
-    """Return the function of a transfer.
-
-    Its command has strides if the call has strides, or for an exchange of n and c within one memory. Strides change the
-    time of a transfer, but not its result.
-    """
-
     def strided(call: Args) -> bool:
+        # Exchanges of n and c within one memory always have strides. Strides change the time of a transfer, not its
+        # result.
         within_one_memory = direction[0] == direction[2]
         transposes = within_one_memory and operation == "dma_nc_trans"
         return bool(call["dst_stride"] or call["src_stride"] or transposes)
@@ -65,12 +61,6 @@ SCATTER = issue(
 
 
 def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
-    """Return the function of a transfer between a matrix in system memory and a matrix in local memory.
-
-    The size parameters give the size of the source. The parameter `width` gives the columns per channel of the local
-    matrix.
-    """
-
     def run(api: Issuer, call: Args) -> None:
         dtype = call["dtype"]
         width = call["width"]
@@ -91,14 +81,11 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
 
 
 def _to_lanes(api: Issuer, call: Args) -> None:
-    """Issue a broadcast: the same elements are copied from system memory to several lanes, at the same offset in each.
-
-    The machine uses only the low bits of the destination: its offset within local memory (measured).
-    """
     count = call["count"]
     dtype = call["dtype"]
     x = api.system(call["src"], Shape(1, 1, 1, count), None, dtype)
     shape = Shape(1, call["lanes"], 1, count)
+    # The machine uses only the low bits of the destination: its offset within local memory (measured).
     y = api.local(call["dst"] % api.config.local_bytes, shape, None, dtype, layout.compact)
     api.issue("dma_linear_bcast", {"x": x}, {"y": y})
 

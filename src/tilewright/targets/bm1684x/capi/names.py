@@ -92,10 +92,7 @@ TENSOR, SCALAR, VECTOR = range(3)
 
 @dataclass
 class variable_t:
-    """A C operand.
-
-    A TENSOR or VECTOR (one value per channel) has its local address in `context`; a SCALAR has its value.
-    """
+    """A C operand. `context` is a local address (TENSOR; VECTOR: one value per channel) or the value (SCALAR)."""
 
     type: int
     context: Any

@@ -88,10 +88,7 @@ class DeviceApi(Issuer):
         return self.tpu.in_region
 
     def tpu_gdma_get_filter_num(self) -> int:
-        """Return how many elements the last selection (mask_select, nonzero) kept.
-
-        A kernel must call tpu_poll first.
-        """
+        """Return how many elements the last selection kept. A kernel must call tpu_poll first."""
         return self.tpu.selected
 
     def tpu_bdc_busy(self) -> int:

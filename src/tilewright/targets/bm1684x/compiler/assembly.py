@@ -153,7 +153,6 @@ class Stream:
         return queues, max(now, ended[-1] if ended else 0)
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:
-        """Append the end cycles of further compute commands, until one needs a transfer that is not in `arrived`."""
         while len(ended) < len(self._compute):
             needs = self._compute[len(ended)].needs
             if any(move not in arrived for move in needs):
@@ -167,7 +166,6 @@ class Stream:
         return {number for column in columns for number in ascending(column[low:high]).tolist()} - {-1}
 
     def _units(self, operand: Operand) -> tuple[int, int]:
-        """Return the range of units that an operand covers: the first, and one past the last."""
         tensor = operand.storage
         return tensor.lane_offset // UNIT, -(-tensor.lane_end // UNIT)
 
@@ -255,19 +253,14 @@ class Assembly:
         self.stream.move(copy(self._rows(address, form, local, first), local), index, OUTPUTS)
 
     def _rows(self, address: int, form: SampleFormat, local: Tensor, first: int) -> Tensor:
-        """Return the rows of a DDR tensor, from row `first` on, that are transferred from or to `local`.
-
-        A row has the length of a row of `local`, because two layers may view one tensor with different row lengths.
-        """
+        # The rows have the length of the rows of `local`, because two layers may view one tensor with different row
+        # lengths.
         columns = local.shape.w
         stride = Stride(0, form.h * form.w if local.shape.c > 1 else 0, columns, 1)
         return Tensor(address + first * columns * form.dtype.bytes, local.shape, stride, form.dtype, self.config)
 
     def compute(self, tile: Tile, index: int, inputs: Sequence[int], result: int, temps: Mapping[int, int]) -> None:
-        """Add the commands of a tile of layer `index`.
-
-        `inputs`, `result` and `temps` are offsets in bytes of a lane.
-        """
+        """Add the commands of a tile of layer `index`. `inputs`, `result` and `temps` are byte offsets in a lane."""
         for command in tile.commands(LaneOffsets(inputs, result, temps, self.block(index, tile.number))):
             self.stream.compute(command, index)
 

@@ -34,10 +34,7 @@ COPIES = 2
 
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """Return one launch that keeps all tensors between layers in local memory.
-
-    Raises plan.DoesNotFit if the tensors do not fit.
-    """
+    """Return one launch that keeps all tensors in local memory. Raises plan.DoesNotFit if they do not fit."""
     folded = _fold_inputs(layers, config)
     try:
         gathering = gathered(folded, leaving, config)
@@ -81,7 +78,6 @@ def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> b
 
 
 def _fold_inputs(layers: Sequence[Layer], config: Config) -> list[Layer]:
-    """Return `layers`, with inputs of a single reader stored by phase (see `fold`) where this is faster."""
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
     return [
@@ -108,11 +104,9 @@ class ResidentLaunch:
         group = [] if config.batch == 1 else [bounds for bounds in launch_plan.groups for _ in range(*bounds)]
 
         def separate(before: Key, after: Key) -> bool:
-            """Return whether two blocks belong to different groups, or to a group that is loaded block by block.
-
-            A bundle across two groups would load constants of the next group too early: the plan reserves no memory for
-            these while the previous group runs.
-            """
+            # A bundle across two groups would load constants of the next group too early: the plan reserves no memory
+            # for them while the previous group runs. The same holds for two blocks of a group that is loaded block by
+            # block.
             return bool(group) and (group[before[0]] != group[after[0]] or group[before[0]] in launch_plan.by_parts)
 
         self._assembly = Assembly(layers, launch_plan.cuts, entering, kept, launch_plan.values_end, config, separate)
@@ -134,10 +128,6 @@ class ResidentLaunch:
         return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups, local_results)
 
     def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
-        """Add the commands that run samples `numbers` through layer `index`.
-
-        With `by_parts`, local memory holds the constants of one group of slots at a time.
-        """
         for number in numbers:
             self._enter(index, number)
             self._join(index, number)
@@ -145,6 +135,7 @@ class ResidentLaunch:
         layer = self._layers[index]
         allocations = self._plan.allocations
         sources = [self._plan.gathered[index]] if layer.gather else [allocations[name] for name in layer.inputs]
+        # With `by_parts`, local memory holds the constants of one group of slots at a time.
         # all tiles of a group of slots share a block of constants
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile, number in product(tiles, numbers):
@@ -166,10 +157,6 @@ class ResidentLaunch:
                 self._assembly.stream.compute(command, index)
 
     def _join(self, index: int, number: int) -> None:
-        """Add the transfers of a layer that joins its inputs.
-
-        An input that already lies inside the joined tensor needs none.
-        """
         layer = self._layers[index]
         allocations = self._plan.allocations
         whole = layer.result.local(allocations[layer.output].of(number), self._config)
@@ -202,13 +189,10 @@ class ResidentLaunch:
             self._assembly.store(name, number, line or local, index)
 
     def _places(self, name: str, form: SampleFormat, number: int) -> tuple[Tensor, Tensor | None]:
-        """Return sample `number` of a tensor in local memory, and its line buffer (None if there is no line buffer).
-
-        In a one-pixel tensor, adjacent channels lie in different lanes. A direct transfer would cost as much as 256
-        bytes per channel (timing/estimate.py). Such a tensor is therefore transferred as one row through a line buffer
-        in one lane (Plan.line_buffers), and a compute command then exchanges channels and columns.
-        """
         local = form.local(self._plan.allocations[name].of(number), self._config)
+        # Adjacent channels of a one-pixel tensor lie in different lanes, and each channel would cost as much as 256
+        # bytes (timing/estimate.py). Such a tensor is therefore transferred as one row, through a line buffer in one
+        # lane, and a compute command exchanges channels and columns.
         line_buffers = self._plan.line_buffers.get(name)
         if line_buffers is None:
             return local, None
@@ -216,29 +200,18 @@ class ResidentLaunch:
 
 
 def _local_result(layer: Layer, offset: int, row: int = 0, computed: int = 0) -> LocalResult:
-    """Describe a layer's result, or its rows from `row` on, at byte `offset` of each lane.
-
-    The result is complete after the first `computed` compute commands of the launch (0: after the layer's last
-    command).
-    """
     return LocalResult(MemoryTensor(layer.output, LOCAL_BASE + offset, layer.result), row, computed)
 
 
 def _transposing_copy(y: Tensor, x: Tensor) -> Command:
-    """Return the command that copies `x` to `y` and exchanges channels and columns.
-
-    Elements become unsigned integers of the same size, because the encoding of a move has no sign.
-    """
+    # The encoding of a move has no sign.
     bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
     return Command(OPERATIONS["wc_trans"], {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)})
 
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A layer reduced to some rows.
-
-    It computes rows of the result from row r0 on, and reads rows of the inputs from row i0 on.
-    """
+    """A layer reduced to some rows: of its result from row r0 on, and of its inputs from row i0 on."""
 
     r0: int
     i0: int

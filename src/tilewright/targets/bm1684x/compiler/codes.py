@@ -98,11 +98,9 @@ class _Conversion(NamedTuple):
         return self.site.input(0).scale / self.site.output.scale
 
     def gives(self, scaled: Array) -> bool:
-        """Return whether the rounded values `scaled`, plus the zero point, equal the expected codes."""
         return np.array_equal(saturate(scaled + self.result.zero, self.result.dtype), self.expected)
 
     def factor(self, bits: int) -> _Scaling | None:
-        """Return a scaling with a factor of up to `bits` bits that gives the expected codes, or None."""
         centred = self.codes - self.x.zero
         for scaling in _scalings(self.ratio, bits):
             if self.gives(shift_right(centred * scaling.factor, scaling.shift, scaling.mode)):
@@ -123,7 +121,6 @@ def _product(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def _scaled(write: ir.Writer, conversion: _Conversion) -> bool:
-    """Add a multiplication of the centred codes and the new zero point, if this gives the expected codes."""
     if (scaling := conversion.factor(LONG)) is None:
         return False
     scaled = write.centred(0, I16, scaling.factor, -scaling.shift, scaling.mode, conversion.x.zero)
@@ -132,7 +129,6 @@ def _scaled(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def _rounded_twice(write: ir.Writer, conversion: _Conversion) -> bool:
-    """Add gemmlowp's rescaling, which rounds twice, if this gives the expected codes."""
     q, shift = (int(number) for number in quantize_multiplier(np.float64(conversion.ratio)))
     left, right = max(shift, 0), max(-shift, 0)
     # gemmlowp first rounds the product divided by 2**31 half up, then a shift rounds half away from zero. One rounding
@@ -155,10 +151,7 @@ def _real(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def every_code(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[list[Array], Array]:
-    """Return the 256 stored codes of each input, and the graph's results for all combinations.
-
-    The array of results has one axis per input.
-    """
+    """Return the 256 stored codes of each input, and the graph's results for all combinations (one axis per input)."""
     codes = [np.arange(x.dtype.low, x.dtype.high + 1, dtype=np.int64) for x in shapes]
     grid = np.meshgrid(*codes, indexing="ij")
     sources = [replace(site.input(index), shape=grid[0].shape) for index in range(len(shapes))]
@@ -220,10 +213,7 @@ def add(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> ir.Layer:
 
 
 def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat) -> None:
-    """Add the operations that add two tensors as TFLite does.
-
-    TFLite rescales both operands to a common scale with 20 extra bits, and each rescaling rounds twice.
-    """
+    # TFLite rescales both operands to a common scale with 20 extra bits, and each rescaling rounds twice.
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     # As in TFLite, scales are divided by twice the larger scale, so that both factors are at most 0.5.
     twice = 2 * max(scales)
@@ -243,15 +233,12 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...],
 
 
 def _multiplied(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat) -> None:
-    """Add the operations that add two tensors as XNNPACK does.
-
-    XNNPACK uses multipliers of at most 21 bits and one shift, which rounds ties up.
-    """
     out = np.float32(site.output.scale)
     ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
     # These are XNNPACK's own limits: it refuses to create the operator for other scales.
     if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
         raise ir.Refused("scales are too far apart for XNNPACK: input scale / output scale must be in 2**-10 .. 2**8")
+    # XNNPACK uses multipliers of at most 21 bits, and one shift, which rounds ties up.
     shift = 21 - int(np.frexp(max(ratios))[1])
     p, q = (int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios)
     _shifted(write, shapes, (p, q), -shift, result)
@@ -272,11 +259,8 @@ def _shifted(
 
 
 def _fused(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, mode: Mode) -> None:
-    """Add the operations that add two tensors as onnxruntime does.
-
-    onnxruntime uses fused multiply-adds. The machine computes `f32(f32(a * ra) + f32(b * rb))` instead, where a and b
-    are the codes minus their zero points. `_search` finds factors ra and rb that give the same codes.
-    """
+    # `f32(f32(a * ra) + f32(b * rb))` replaces onnxruntime's two fused multiply-adds. `_search` finds factors ra and rb
+    # for which this gives the same codes.
     factors = _search(site, shapes, mode)
     left = write.hold(write.centred_real(0, factors[0], shapes[0].zero))
     right = write.centred_real(1, factors[1], shapes[1].zero)
@@ -285,10 +269,7 @@ def _fused(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], resul
 
 
 def _search(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[np.float32, np.float32]:
-    """Return two float32 factors for `_fused` that give the reference's sum for every pair of codes.
-
-    Each factor is close to input scale / output scale. Raises Refused if the search fails.
-    """
+    """Return two float32 factors, near input scale / output scale, with the reference's sum for every pair of codes."""
     out = site.output
     codes, expected = every_code(site, shapes, mode)
     candidates = [neighbours(np.float32(site.input(index).scale) / np.float32(out.scale)) for index in (0, 1)]

@@ -95,12 +95,8 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 
 
 def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str, str]) -> dict[str, Layer | str]:
-    """Return, by node name, the layer for each node, or the reason why the node runs on the host instead.
-
-    If only matrix products read the result of a reshape, the reshape is omitted, and the products read its input.
-    `refused` has the reasons of the nodes that are already known to run on the host.
-    """
     by_node: dict[str, Layer | str] = dict(refused)
+    # If only matrix products read the result of a reshape, the reshape is omitted, and the products read its input.
     passed_over = set()
     for node in graph.nodes:
         if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.results:
@@ -131,13 +127,6 @@ def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Co
 def _launches(
     graph: Graph, layers: Sequence[Layer], reads: Mapping[str, Sequence[str]], config: Config
 ) -> list[Launch | HostStep]:
-    """Return the steps that run `layers`: one launch if the layers fit into local memory, else the fastest split.
-
-    The first kind of split halves the list of layers, and each half may be split again. The second kind runs the first
-    layers in parts, as one launch, and requires that all other layers fit into a second launch. A single layer that
-    fits neither whole nor in parts runs on the host.
-    """
-
     def outside(some: Sequence[Layer]) -> set[str]:
         """Return the tensors that a launch must store, because another node reads them or the network returns them."""
         inside = {layer.name for layer in some}
@@ -149,6 +138,9 @@ def _launches(
         return [build(layers, outside(layers), config)]
     except DoesNotFit as full:
         reason = str(full)
+    # Some splits run the first layers in parts, and require that all other layers fit into a second launch. Another
+    # split halves the list of layers, and each half may be split again. A single layer that does not fit even in parts
+    # runs on the host.
     splits: list[list[Launch | HostStep]] = []
     for count in range(1, len(layers) + 1):
         first = layers[:count]

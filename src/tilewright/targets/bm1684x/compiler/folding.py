@@ -59,7 +59,7 @@ def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) 
 
 
 def _spacing(channels: int, config: Config) -> int:
-    """Return the distance between replicas of a tensor, in lanes: a power of two, which divides the number of lanes."""
+    # The distance of replicas in lanes is a power of two, so that it divides the number of lanes.
     return min(config.lanes, 1 << (channels - 1).bit_length())
 
 
@@ -98,11 +98,6 @@ def _products(layer: Layer, kernel: Sequence[int], config: Config) -> int:
 
 
 def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> set[str] | None:
-    """Return the tensors that must have replicas so that `name` has replicas, or None if this is not possible.
-
-    A convolution can compute its output channels several times. Other layers work channel by channel, so their inputs
-    must have replicas too.
-    """
     sources: set[str] = set()
     pending = [name]
     while pending:
@@ -111,6 +106,8 @@ def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> se
             continue
         if tensor not in maker or tensor in kept:
             return None
+        # A convolution can compute its output channels several times. All other layers work channel by channel, so
+        # their inputs must have replicas too.
         sources.add(tensor)
         layer = maker[tensor]
         if layer.kernel is None or layer.kernel.depthwise:
@@ -122,17 +119,12 @@ def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> se
 
 
 def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
-    """Return a layer with the replicas of its channels that `spaced` requires.
-
-    `spaced` maps a layer's result to its number of replicas and their distance in lanes.
-    """
     if layer.output not in spaced:
         return layer
     count, spacing = spaced[layer.output]
     c = layer.result.c
 
     def repeated(values: Array, axis: int = 0) -> Array:
-        """Repeat the channels along `axis` `count` times, each time padded with zeros to `spacing` channels."""
         room = [(0, 0)] * values.ndim
         room[axis] = (0, spacing - c)
         once = np.pad(values, room)
@@ -141,6 +133,7 @@ def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
     kernel = layer.kernel
     bias = layer.bias
     if kernel is not None:
+        # output channels: axis 0, or axis 1 of a depthwise kernel
         kernel = replace(kernel, values=repeated(kernel.values, int(kernel.depthwise)))
     whole = kernel is not None and not kernel.depthwise
     wide = replace(layer.result, c=count * spacing)
@@ -172,11 +165,6 @@ def fold(layer: Layer, config: Config) -> Layer:
 
 
 def _cost(layer: Layer, config: Config) -> float:
-    """Estimate the cycles to load a layer's input and to multiply.
-
-    The load of one sample overlaps with the multiplications of another sample. Within a sample, the overlap depends on
-    the number of tiles.
-    """
     assert layer.kernel is not None
     x = layer.shapes[0]
     result = layer.result
@@ -185,6 +173,7 @@ def _cost(layer: Layer, config: Config) -> float:
     image = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
     # The whole image may not fit into local memory, so the load is estimated as a copy within DDR.
     load = loads * estimate.cycles(copy(image, image), config)
+    # Loading and multiplying overlap between the samples of a batch, or between the tiles of a sample.
     parts = max(config.batch, -(-result.h * result.w * I32.bytes // TEMP_BYTES))
     return max(load, products) + min(load, products) / parts
 

@@ -109,11 +109,11 @@ class Gather:
                     yield Command(OPERATIONS["copy"], {"a": zero}, {"y": tap_channels[:, :, rows, columns]})
 
     def _inside(self, axis: int, tap: int, folded: bool) -> tuple[int, int, int]:
-        """Return the gathered rows (or columns) to copy, as first and end, and the input row that `first` copies."""
         size, extent = ((self.source.h, self.form.h), (self.source.w, self.form.w))[axis]
         if not folded:
             return 0, extent, 0
         step = self.window.stride[axis]
+        # Returns the gathered rows (or columns) to copy, first and end, and the input row (or column) for the first.
         # Gathered row r copies row begin + r * step of the input.
         begin = tap * self.window.dilation[axis] - self.window.pads[2 * axis]
         first = max(0, -(begin // step))  # rounds up: the smallest row with begin + first * step >= 0
@@ -146,10 +146,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Temp:
-    """An intermediate result of a tile, in temporary buffer `index`.
-
-    `size` gives rows and columns (None: those of the tile).
-    """
+    """An intermediate result of a tile, in a buffer. `size` gives rows and columns (None: those of the tile)."""
 
     index: int
     dtype: DType
@@ -239,10 +236,7 @@ class Layer:
 
 
 class Refused(Exception):
-    """Raised if the machine cannot compute a node exactly.
-
-    The message names the reason, such as an attribute's value.
-    """
+    """Raised, with the reason, if the machine cannot compute a node exactly."""
 
 
 def same_shapes(site: Site) -> None:

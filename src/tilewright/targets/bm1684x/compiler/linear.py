@@ -82,10 +82,7 @@ def add_zero_point(write: ir.Writer, form: SampleFormat, operation: str, **opera
 
 
 def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
-    """Add operations that clamp the codes of the layer's result to `low`..`high`.
-
-    A bound at the limit of the stored type needs no operation.
-    """
+    """Clamp the codes of the layer's result to `low`..`high`. A limit of the stored type needs no operation."""
     # Each bound makes the last operation write to a buffer, and adds an operation that clamps this buffer into the
     # layer's result.
     low, high = low + form.add, high + form.add
@@ -147,10 +144,7 @@ def window_sums(write: ir.Writer, pad: int, size: tuple[int, int] | None = None)
 
 
 def _kernel(op: Linear, w: Array, x: SampleFormat, result: SampleFormat) -> tuple[Array, Window]:
-    """Return the weights, (oc, ic, kh, kw) or depthwise (1, c, kh, kw), and the window in the machine's form.
-
-    A fully connected layer becomes a convolution whose window is the whole image or one pixel.
-    """
+    # A fully connected layer becomes a convolution whose window is the whole image or one pixel.
     if isinstance(op, FullyConnected):
         rows = result.h * result.w
         h, wide = (x.h, x.w) if rows == 1 else (1, 1)
@@ -214,10 +208,7 @@ def average(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer that computes a mean over rows and columns, and rescales it.
-
-    Raises Refused if the node is not supported.
-    """
+    """Return the layer for a mean over rows and columns, rescaled. Raises Refused if the node is not supported."""
     op = site.node.op
     source = site.input(0)
     out = site.output
@@ -251,16 +242,12 @@ def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
-    """Add operations that sum the codes of each window, and return the int32 sums, the layer's window, and a count.
-
-    Each sum contains the layer's bias count times: once, or once per column.
-
-    A command takes the same time for 64 pixels as for one, so two commands are faster for a window over the whole
-    image: the first sums each column, and the second adds the column sums. The second command is a float32 average with
-    the scale 1, which is exact for sums below 2**24.
-    """
+    """Add operations that sum the codes of each window. Return sums, window, and how often a sum contains the bias."""
     h, w = window.kernel
-    # The time is proportional to the number of taps: h * w in one command, or h + w in two commands, plus two casts.
+    # A command takes the same time for 64 pixels as for one. Over a whole image, two commands are faster: the first
+    # sums each column (h taps), and the second adds the column sums (w taps), plus two casts. The second command is a
+    # float32 average with the scale 1, which is exact for sums below 2**24. The bias of the first command is added once
+    # per column.
     whole = window == Window((x.h, x.w))
     if not whole or h * w <= h + w + 2 or 255 * h * w >= EXACT:
         return window_sums(write, pad), window, 1
@@ -272,10 +259,7 @@ def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) ->
 
 
 def _division(count: int, x: SampleFormat) -> tuple[int, int]:
-    """Return (m, s) such that `round(sum * m / 2**s)` is the mean of `count` codes, with ties away from zero.
-
-    The function tests every possible sum. Raises Refused if the mean of any sum would be wrong.
-    """
+    # Returns (m, s) such that `round(sum * m / 2**s)` is the mean of `count` codes, with ties away from zero.
     # Dividing by a power of two needs only a shift.
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1
@@ -295,10 +279,7 @@ def _no_activation(activation: str) -> None:
 
 
 def _layer(site: Site, x: SampleFormat, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
-    """Return the layer with the operations added so far.
-
-    With a `bias`, the layer sums windows: all weights are 1, and the bias is added to each sum.
-    """
+    # With a bias, the layer sums windows: all weights are 1, and the bias is added to each sum.
     ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
     kernel = None if bias is None else ir.WeightValues(ones, I8, True)
     biases = None if bias is None else np.full(x.c, bias, np.int32)

@@ -231,14 +231,10 @@ def _spans(cuts: Sequence[Tiling]) -> tuple[dict[str, SampleFormat], dict[str, t
 
 
 def _wholes(cuts: Sequence[Tiling], names: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return, for each tensor, the tensor whose memory contains it, and the slot of that tensor at which it begins.
-
-    This is the tensor itself, or a joined tensor. An input of a join can be computed inside the joined tensor if its
-    first channel lies in the first lane.
-    """
     views: dict[str, tuple[str, int]] = {}
     for cut in cuts:
         for name, _, (_, channels, _, _) in cut.layer.joined if cut.layer.axis == 1 else ():
+            # An input of a join can be computed inside the joined tensor if its first channel lies in the first lane.
             if channels.start % cut.config.lanes == 0:
                 views.setdefault(name, (cut.layer.output, channels.start // cut.config.lanes))
     holders = {}

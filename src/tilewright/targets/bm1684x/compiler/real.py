@@ -153,10 +153,7 @@ def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer for an AveragePool without padding or a GlobalAveragePool.
-
-    Raises Refused if the node is not supported.
-    """
+    """Return the layer for an average without padding. Raises Refused if the node is not supported."""
     size = (site.input(0).shape[2], site.input(0).shape[3])
     window = _window(site, attributes, attributes["kernel_shape"]) if "kernel_shape" in attributes else Window(size)
     if any(window.pads):
@@ -186,12 +183,9 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
 
 
 def _rounded_up(window: GraphWindow, site: Site) -> GraphWindow:
-    """Return the window of a pool with ceil_mode=1, with enough padding to complete the last windows.
-
-    Raises Refused if an average would count this padding.
-    """
     top, bottom, left, right = window.padding
     sizes, results = (tensor.shape[2:] for tensor in (site.input(0), site.output))
+    # Pad until the last windows are complete. An average would count this padding, so only a maximum may have it.
     used = [(out - 1) * step + extent for out, step, extent in zip(results, window.stride, window.extent, strict=True)]
     down, across = (max(0, need - size - pad) for need, size, pad in zip(used, sizes, (top, left), strict=True))
     wider = replace(window, padding=(top, max(bottom, down), left, max(right, across)))

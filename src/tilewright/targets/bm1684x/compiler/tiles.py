@@ -140,7 +140,6 @@ class Tiling:
 
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
-        """The layer's parameters, bias and kernel: each an array with one row per channel, or None if absent."""
         layer = self.layer
         words = None
         rows = None
@@ -251,7 +250,6 @@ class Tile:
         return window.cut(self.r0, self.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
 
     def _rows(self, form: SampleFormat, offset: int) -> Tensor:
-        """Return the rows of an input that the windows of the tile read, with all channels."""
         if self._whole_rows and not form.phases:
             return form.local(offset, self._config)
         window = self._layer.window

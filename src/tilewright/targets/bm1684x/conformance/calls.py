@@ -78,10 +78,7 @@ class Call:
         return {name: _bits(value, self._type(name, parameters)) for name, value in numbers.items()}
 
     def arrange(self, name: str, values: Array, shape: tuple[int, ...]) -> Array:
-        """Reshape an operand or result to the shape that the command needs.
-
-        `shape` is the shape of the vector's result.
-        """
+        """Reshape values to the shape that the command needs. `shape` is the shape of the vector's result."""
         return self.arranged[name](values, shape) if name in self.arranged else values
 
     def attributes_of(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +88,7 @@ class Call:
 
 
 def _bits(value: float, dtype: DType) -> int:
-    """Return the bit pattern of a number in a golden vector. A float is an f32; an integer already is a bit pattern."""
+    # A float is an f32; an integer already is a bit pattern.
     if isinstance(value, float):
         return int(np.float32(value).view(np.uint32))
     return value & ((1 << dtype.bits) - 1)

@@ -54,10 +54,7 @@ class Allocator:
         return placed
 
     def result(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
-        """Allocate memory for an operand or result, without initialising it.
-
-        Raises InputError if local memory is full.
-        """
+        """Allocate uninitialised memory for an operand or result. Raises InputError if local memory is full."""
         placed = self._placed(name, shape, dtype)
         tensor = placed.storage
         end = tensor.lane_end if tensor.is_local else self.offset + tensor.shape.elements * dtype.bytes

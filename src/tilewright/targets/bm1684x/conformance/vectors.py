@@ -34,18 +34,12 @@ TRANSPOSED: Mapping[str, tuple[str, Sequence[int]]] = {
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
-    """Return the arrays in an .npz file by name.
-
-    Raises InputError if the file is unreadable. An access to a missing array also raises InputError.
-    """
+    """Return the arrays in an .npz file by name. An unreadable file or access to a missing array raises InputError."""
     return Entries(path, "array", REMEDY, files.arrays(path, remedy=REMEDY))
 
 
 def described(path: Path) -> Any:
-    """Return the contents of a .json file.
-
-    Raises InputError if the file is unreadable. An access to a missing key also raises InputError.
-    """
+    """Return the contents of a .json file. An unreadable file, or access to a missing key, raises InputError."""
     with untrusted(path, REMEDY):
         return _entries(path, parsed(files.regular(path).read_bytes()))
 
@@ -88,12 +82,9 @@ def _addresses_in(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> A
 
 
 def _broadcast(case: Mapping[str, Any]) -> Array:
-    """Return two rows with one column per copied element: the index of the source element, and the copy's byte offset.
-
-    Columns are sorted by byte offset.
-    """
     n, _, h, w = case["shape"]
     places = _addresses_in(case, "dma", (n, case["param"][0], h, w))
+    # The golden array has a row of source indices, and a row with the byte offsets of their copies, in ascending order.
     source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)
     order = np.argsort(places.ravel(), kind="stable")
     return np.stack([source.ravel()[order], places.ravel()[order]])
@@ -124,7 +115,6 @@ def replay_network(path: Path) -> Iterator[ConformCase]:
 
 
 def _groups(vector: Mapping[str, Array]) -> dict[Group, dict[str, Array]]:
-    """Return the bytes of queues by (subnet, group), then by engine, from arrays named ENGINE_SUBNET_GROUP."""
     groups: dict[Group, dict[str, Array]] = {}
     for name, raw in vector.items():
         engine, _, numbers = name.partition("_")

@@ -223,7 +223,6 @@ def _spread(command: Command, result_bits: Bits, union: np.uint64) -> dict[str, 
 
 
 def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
-    """Return the slices for the operand x of a move."""
     # Applied to element numbers instead of values, the move returns the source of each element of the result (0: no
     # source).
     numbers = np.arange(1, int(np.prod(shape)) + 1).reshape(shape)

@@ -62,7 +62,6 @@ class KernelState(CommandState):
         return sum(len(region.data) for region in self.machine.regions if region.base not in self._shared)
 
     def _make_private(self, address: int) -> None:
-        """Before a write to `address`, copy the bytes of its memory if another state shares them."""
         for region in self.machine.regions:
             if region.base <= address < region.end and region.base in self._shared:
                 self._shared.remove(region.base)
@@ -71,10 +70,7 @@ class KernelState(CommandState):
 
 
 class KernelWalk(CommandWalk):
-    """The commands of one launch of a kernel.
-
-    `before` has the memories at the start, and `named` the arguments by name.
-    """
+    """The commands of one launch of a kernel. `before` are the memories at its start, `named` its arguments by name."""
 
     def __init__(
         self,
@@ -93,10 +89,10 @@ class KernelWalk(CommandWalk):
         self.segments = tuple(self._segments())
 
     def _segments(self) -> Iterator[Range]:
-        """Yield all memories except local memory. A piece of DDR has the name of the argument at its start."""
         argument = {int(operand.addresses.flat[0]): name for name, operand in self._named.items()}
         for space, region in enumerate(self._regions):
             if region.name != LOCAL:
+                # a piece of DDR has the name of the argument at its start
                 name = argument.get(region.base, f"ddr{space}") if region.name == "DDR" else region.name
                 yield Range(name, region.base, len(region.data), "memory", space, region.base)
 

@@ -198,11 +198,8 @@ class NetworkWalk(CommandWalk):
         return lying.form.decoded(numbers(state, placed.byte, placed.dtype), lying.tensor)
 
     def _complete(self, index: int, computed: int) -> Array:
-        """Return the commands after which the result of a layer is complete in local memory.
-
-        These are the first `computed` compute commands. If `computed` is 0, these are the compute commands of all
-        layers up to this layer, and this layer's transfers into local memory.
-        """
+        # A part of a result is complete after the first `computed` compute commands. A whole result is complete after
+        # all compute commands up to its layer, and the layer's own transfers into local memory (of a join).
         compute = [row for row, step in enumerate(self.steps) if step.engine == TIU]
         if computed:
             return np.array([row for row in compute if self.steps[row].id <= computed], np.int64)

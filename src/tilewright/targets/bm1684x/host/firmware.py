@@ -120,10 +120,7 @@ class Firmware:
 
     @classmethod
     def load(cls, path: str | Path) -> Firmware:
-        """Read the firmware in a file, without running code.
-
-        Raises ProgramError if the file is unreadable or damaged.
-        """
+        """Read firmware from a file without running code. Raises ProgramError if the file is unreadable or damaged."""
         try:
             with regular(path, ProgramError).open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
@@ -160,10 +157,7 @@ class NativeFirmware:
 
 
 def load_file(path: str | Path) -> Firmware | NativeFirmware:
-    """Read the firmware in a file, in Python or in C, without running code.
-
-    Raises ProgramError if the file is unreadable or damaged.
-    """
+    """Read firmware in Python or C, without running code. Raises ProgramError if the file is unreadable or damaged."""
     return NativeFirmware(Path(path)) if is_library(path) else Firmware.load(path)
 
 
@@ -195,10 +189,6 @@ def _run(name: str, source: str) -> list[Function]:
 
 
 def _parsed(place: str, content: bytes) -> dict[str, str]:
-    """Parse the bytes of a firmware file, and return the sources by module name.
-
-    Raises ProgramError if the file is damaged.
-    """
     if len(content) > MAX_BYTES:
         raise ProgramError(place, "is too large for firmware", f"{MAX_BYTES} bytes is the limit")
     with naming(place, ProgramError, "build one with Firmware.build(..).save(..)"):

@@ -79,10 +79,7 @@ class Handle:
                 raise
 
     def free_device(self) -> None:
-        """Wait for all launches and release the device.
-
-        A second call has no effect. Raises the HostError of a failed launch, as `sync` does.
-        """
+        """Wait for all launches and release the device. Raises the HostError of a failed launch, as `sync` does."""
         if getattr(_IN_KERNEL, "active", False):
             raise _FROM_KERNEL
         with self._lock:
@@ -211,10 +208,7 @@ class Handle:
         self._submit(name, argument, size, waited=False)
 
     def launch_sync(self, name: str, argument: Any = b"", size: int | None = None) -> Launched:
-        """Run a function after all queued launches, and return its outcome.
-
-        Raises HostError if this launch or an earlier launch failed.
-        """
+        """Run a function after all queued launches, and return its outcome. Raises HostError if any of these failed."""
         future = self._submit(name, argument, size, waited=True)
         wait([future])
         with self._lock:

@@ -82,10 +82,7 @@ class Heap:
         self._regions: dict[DeviceMemory, Region] = {}
 
     def allocate(self, size: int) -> DeviceMemory:
-        """Return a new allocation with undefined contents.
-
-        Raises HostError NOMEM if memory is full, PARAM if `size` is below 1.
-        """
+        """Return an uninitialised allocation. Raises HostError NOMEM if memory is full, PARAM if `size` is below 1."""
         if size < 1:
             raise HostError(Status.PARAM, "malloc", f"{size} bytes are requested", "give 1 or more")
         address = DDR_BASE

@@ -30,10 +30,7 @@ PLATFORMS = {platform.name: platform for platform in (PCIE, SOC)}
 
 
 def settings() -> tuple[Platform, Config]:
-    """Return the platform and configuration from the environment variables.
-
-    Raises TilewrightError for a wrong value.
-    """
+    """Return the platform and the configuration from the environment. Raises TilewrightError for a wrong value."""
     name = os.environ.get("TILEWRIGHT_BM1684X_PLATFORM", PCIE.name)
     if name not in PLATFORMS:
         raise InputError("TILEWRIGHT_BM1684X_PLATFORM", f"there is no platform '{name}'", "give pcie or soc")
@@ -185,10 +182,6 @@ class Server(serve.Server):
         return serve.shown(new).encode()
 
     def _at(self, address: int) -> tuple[DeviceMemory, int]:
-        """Return the allocation that contains an address, and the offset in it.
-
-        Raises HostError PARAM if there is none.
-        """
         for memory in self._memories.values():
             if memory.address <= address < memory.address + memory.size:
                 return memory, address - memory.address

@@ -153,10 +153,7 @@ def read(memories: Memories, operand: Operand) -> Array:
 
 
 def write(memories: Memories, result: Operand, values: Array, operation: Operation) -> None:
-    """Write `values` to the memory of `result`.
-
-    Raises MachineError if `values` do not broadcast to the result's shape.
-    """
+    """Write `values` to memory. Raises MachineError if `values` do not broadcast to the shape of `result`."""
     addresses = result.addresses
     # A selection of N elements writes only the first N elements of its result.
     if operation.by_data and values.ndim == 1:

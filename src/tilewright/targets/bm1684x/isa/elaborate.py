@@ -69,10 +69,7 @@ class ElaboratedProgram:
 
     @classmethod
     def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> ElaboratedProgram:
-        """Return the program of `steps`, which are in a legal order.
-
-        Without `regions`, it has no footprints and shows no hazards.
-        """
+        """Return the program of `steps` in a legal order. Without `regions`, it has no footprints and no hazards."""
         return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
     @property
@@ -139,14 +136,11 @@ def step_numbers(queues: Mapping[str, Array]) -> dict[tuple[str, int], int]:
 
 
 def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
-    """Merge all queues in a legal order, without nops and end commands.
-
-    DMA commands come as early as possible, as in the vendor's debugger.
-    """
     waiting = {unit: decode(unit, queues[unit])[::-1] for unit in UNITS if unit in queues}
     ended = dict.fromkeys(UNITS, 0)
     steps: list[EncodedCommand] = []
     while any(waiting.values()):
+        # As in the vendor's debugger, DMA commands come as early as possible.
         # Ids ascend in each queue. A command can be merged if the other engine's last merged command has at least the
         # id `needs`.
         for unit, partner in ((DMA, TIU), (TIU, DMA)):

@@ -122,10 +122,6 @@ def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
 def _same(
     name: str, meant: Operand | Constant | None, read: Operand | Constant | None, shape: tuple[int, ...], bits: bool
 ) -> bool:
-    """Return whether two operands have equal addresses or are equal constants.
-
-    With `bits`, their types need not be equal.
-    """
     if isinstance(meant, Constant | None) and isinstance(read, Constant | None):
         if meant is None or read is None:  # omitted: equal to the constant 0
             present = meant or read
@@ -143,7 +139,6 @@ def _same(
 
 
 def _spread(operand: Operand, shape: tuple[int, ...]) -> Array:
-    """Return an operand's addresses, broadcast to `shape` if possible."""
     addresses = operand.addresses
     try:
         return np.broadcast_to(addresses, shape)

@@ -34,10 +34,7 @@ class Part(Protocol):
     """An operand, a result or attributes of a command, and their encoding in fields."""
 
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
-        """Return {operand: value}, or {} if the command does not have the part.
-
-        Raises TilewrightError for bad fields.
-        """
+        """Return {operand: value}, or {} if the command lacks the part. Raises TilewrightError for bad fields."""
 
     def write(self, command: Command) -> Fields:
         """Return the fields that encode the part. Raises ProgramError if the format cannot encode the part."""
@@ -226,10 +223,6 @@ class Local:
         return {f"{self.prefix}_str": STRIDED, **steps}
 
     def _fitting(self, command: Command, shape: Shape, tensor: Tensor, stride: Stride) -> Stride:
-        """Return the strides with 0 in the place of each stride that is too long for its field, but not used.
-
-        Raises TooFar if such a stride is used, because there are several samples, or several channels in one lane.
-        """
         # The stride along n is used only with several samples, and the stride along c only with several channels in one
         # lane.
         used = shape.n > 1, layout.slots(tensor.start_lane, shape.c, tensor.config) > 1
@@ -238,6 +231,7 @@ class Local:
             if needed and step > LONGEST:
                 reason = f"the {axis} of {self.operand} lie {step} elements apart; a command takes up to {LONGEST}"
                 raise TooFar(f"encoding {command.operation.name}", reason, "use a smaller image or batch")
+        # An unused stride may be too long for its field, and is written as 0.
         n, c = (step if step <= LONGEST else 0 for step in stride[:2])
         return Stride(n, c, stride.h, stride.w)
 

@@ -38,8 +38,6 @@ def floats(*names: str) -> Rule:
 
 
 def _all(description: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
-    """Return a function that makes a rule for the operands with the given names: their types must satisfy `fits`."""
-
     def of_names(*names: str) -> Rule:
         def rule(signature: Signature) -> str:
             bad = {

@@ -183,10 +183,7 @@ def encode(commands: Iterable[EncodedCommand]) -> Array:
 
 
 def queue(engine: str, commands: Sequence[EncodedCommand]) -> Array:
-    """Encode `commands` and an end command to the bytes (uint8) of a queue.
-
-    Raises ProgramError if a field is unknown or too large.
-    """
+    """Encode `commands` and an end command to bytes (uint8). Raises ProgramError for an unknown or too large field."""
     name, fields = ENDS[engine]
     count = len(commands)
     return encode([*commands, new_command(engine, count, name, True, {**fields, "cmd_id": count + 1})])
@@ -211,10 +208,6 @@ def new_command(engine: str, number: int, name: str, short: bool, fields: Mappin
 
 
 def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
-    """Return the format of the command that begins with the bytes `raw`, and whether the command ends its queue.
-
-    Raises ProgramError for an unknown format; `where` is the location in the error.
-    """
     if len(raw) < TIU_BYTES:
         raise ProgramError(where, f"only {len(raw)} bytes are left; a command has at least {TIU_BYTES}")
     # The first 16 bytes identify the format, which gives the size of the command.

@@ -78,11 +78,6 @@ class _Shadow:
             self._write(command, name, result, _flow(command, result, origins) if bad else np.zeros((), np.int32))
 
     def _place(self, command: Command, name: str, operand: Operand) -> tuple[int, Array, Array] | None:
-        """Return the number of an operand's memory, byte offsets in this memory, and a mask of the touched elements.
-
-        The array of offsets has one row per element, and one column per byte of an element. Returns None for an operand
-        outside of all memories.
-        """
         addresses = operand.addresses.reshape(-1)
         for space, region in enumerate(self._program.regions):
             if addresses.size and region.base <= addresses[0] < region.end:

@@ -122,7 +122,6 @@ def _tensors(contents: Contents, name: str) -> tuple[MemoryTensor, ...]:
 
 
 def _local_result(contents: Contents, config: Config) -> Iterator[LocalResult]:
-    """Yield the results in local memory. Raises ProgramError if a result lies outside of local memory."""
     where = f"{contents.where}: held"
     end = LOCAL_BASE + config.lane_bytes
     for item in contents.value(list, "held"):

@@ -60,10 +60,7 @@ class Machine:
         self._shared = False  # whether a copy of this machine shares the constants
 
     def copy(self) -> Machine:
-        """Return a copy.
-
-        Both machines share DDR and the constants in local memory until one of them writes to the shared memory.
-        """
+        """Return a copy, which shares DDR and constants with this machine until one of them writes there."""
         self._shared = True
         duplicate = copy(self)
         duplicate.dram = self.dram.copy()
@@ -115,7 +112,7 @@ class Machine:
         return merged[:, tensor.start_lane : tensor.start_lane + tensor.shape.c] if tensor.is_local else merged
 
     def _kernel(self, kernel: ConvWeights) -> Array:
-        """Return the values (oc, ic, kh, kw) of weights. They are cached until a command overwrites constants."""
+        # Unpacked weights are cached until a command overwrites constants.
         key = (kernel.address, kernel.shape)
         if key not in self._kernels:
             self._kernels[key] = kernel.unpacked(self._read(kernel.storage)[0])
@@ -145,7 +142,6 @@ class Machine:
             view[:, :, slot, lane:end] = elements[:, :, channel : channel + end - lane]
 
     def _is_private(self, operand: Tensor) -> bool:
-        """Return whether an operand is private to each launch. Raises MachineError if it is only partly private."""
         if not operand.is_local:
             return len(self._segment(operand).data) > 1 or self.launches == 1
         # Only in a damaged file can an operand mix values and constants.
@@ -159,13 +155,10 @@ class Machine:
         return self.dram.segment(tensor.address, tensor.address + (last + 1) * tensor.dtype.bytes, "DDR")
 
     def _view(self, tensor: Tensor) -> Array:
-        """Return a view of a tensor's elements: (L, n, slots, lanes, h, w), or (1, ..) if all L launches share them.
-
-        A tensor in DDR has one lane, and one slot per channel.
-        """
         size = tensor.dtype.bytes
         n, c, h, w = tensor.shape
         stride = tensor.stride
+        # The view has the axes (launches, n, slots, lanes, h, w). DDR counts as one lane, with one slot per channel.
         steps = [step * size for step in stride]
         if tensor.is_local:
             data, base = (self._private, 0) if self._is_private(tensor) else (self._constant, self._split)
@@ -235,10 +228,7 @@ class PreparedLaunch:
         return Passes(self.program.table, self.program.order, lambda: (trace(), trace(serial=True)))
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
-        """Return the findings, such as races.
-
-        A conflict of two commands in several ranges of lanes is reported once.
-        """
+        """Return the findings. A conflict of two commands in several ranges of lanes is reported once."""
         unique = {(finding.kind, finding.steps): finding for finding in reversed(self.passes.findings(options))}
         return tuple(reversed(unique.values()))
 
@@ -347,11 +337,8 @@ class PreparedLaunch:
 
 
 def _shares(column: Array, batch: int) -> list[int]:
-    """Divide each number by `batch`, and return integers.
-
-    Their total is `sum(column) / batch` rounded up. Not the numbers but their cumulative sums are rounded, because
-    rounding errors would otherwise add up over the network.
-    """
+    # The cumulative sums are rounded instead of the numbers, because rounding errors would add up over the network. The
+    # total is `sum(column) / batch` rounded up.
     ends = -(-np.cumsum(column).astype(np.int64) // batch)
     return [int(share) for share in np.diff(ends, prepend=0)]
 
@@ -361,10 +348,7 @@ _CACHE: WeakKeyDictionary[Launch, PreparedLaunch] = WeakKeyDictionary()
 
 
 def prepare(launch: Launch, config: Config, timing: str = DEFAULT) -> PreparedLaunch:
-    """Return the properties of a launch that do not depend on its inputs.
-
-    They are cached as long as `launch` exists.
-    """
+    """Return the properties of a launch that do not depend on its inputs, cached as long as `launch` exists."""
     prepared = _CACHE.get(launch)
     if prepared is None or not given.only_time_differs(prepared.config, config):
         prepared = _CACHE[launch] = PreparedLaunch(QueueImage.of(launch, config), config, timing)

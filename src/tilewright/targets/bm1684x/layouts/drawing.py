@@ -166,10 +166,7 @@ def within(addresses: Array, config: Config) -> tuple[Array, int]:
 
 
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Draw an operand as SVG; an element's first index selects its colour.
-
-    Raises InputError if this is not possible.
-    """
+    """Draw an operand as SVG, coloured by the first index. Raises InputError if this is not possible."""
     if addresses.size > MOST_CELLS:
         raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw at most {MOST_CELLS}")
     elements = indexed(addresses, config)

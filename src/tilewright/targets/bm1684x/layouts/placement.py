@@ -144,7 +144,6 @@ def _weights(request: LayoutRequest, shape: tuple[int, ...], element: DType, con
 
 
 def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) -> str:
-    """Return a warning if the two engines have different default strides for this tensor, else ""."""
     if kind not in ("aligned", "dma") or not layout.dma_default_differs(shape, start, config):
         return ""
     who = "the compute engine's default"

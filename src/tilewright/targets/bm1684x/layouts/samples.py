@@ -81,10 +81,7 @@ class SampleFormat:
 
     @classmethod
     def of(cls, tensor: Tensor) -> SampleFormat:
-        """Return the format of an 8-bit tensor.
-
-        The last axis has the channels, and all other axes together are the pixels.
-        """
+        """Return the format of an 8-bit tensor: the last axis has the channels, and all other axes are pixels."""
         *before, c = tensor.shape or (1,)
         image = len(before) == 3 and before[0] == 1
         h, w = (before[1], before[2]) if image else (1, prod(before))

@@ -209,10 +209,7 @@ class Tensor(Drawable):
 
     @property
     def runs(self) -> tuple[int, int]:
-        """The number of contiguous runs of memory per channel, and the length of each run in elements.
-
-        A run includes gaps along w.
-        """
+        """The number of contiguous runs per channel, and the length of a run in elements (with gaps along w)."""
         _, _, h, w = self.shape
         across = (w - 1) * self.stride.w + 1
         if h == 1 or self.stride.h == 0:
@@ -292,10 +289,7 @@ class Tensor(Drawable):
         return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
 
     def resized(self, *shape: int) -> Tensor:
-        """Return an aligned tensor of another shape at this address.
-
-        Raises InputError if the new shape needs more memory.
-        """
+        """Return an aligned tensor of another shape at this address. Raises InputError if it needs more memory."""
         resized = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
         if resized.lane_end > self.lane_end:
             reason = f"{shape} needs {resized.lane_end - self.lane_offset} bytes of a lane"
@@ -353,10 +347,7 @@ class Grid(View):
 
 
 class Flat(View):
-    """All elements of a tensor as one axis, in NCHW order: (elements,).
-
-    The sorting engine's operands have this form.
-    """
+    """All elements of a tensor as one axis, in NCHW order, as the sorting engine reads them."""
 
     axes: ClassVar[tuple[str, ...]] = ("element",)
 
@@ -376,10 +367,7 @@ class Matrix(View):
 
     @classmethod
     def local(cls, start: int, offset: int, shape: tuple[int, int], width: int, dtype: DType, config: Config) -> Matrix:
-        """Return an aligned matrix that begins at byte `offset` of lane `start`.
-
-        Raises InputError if the matrix does not fit.
-        """
+        """Return an aligned matrix at byte `offset` of lane `start`. Raises InputError if it does not fit."""
         rows, columns = shape
         if not 1 <= width <= columns:
             raise InputError("matrix", f"its width is {width} columns per channel", f"give 1..{columns}")
@@ -418,10 +406,7 @@ class ConvWeights(Drawable):
 
     @cached_property
     def storage(self) -> Tensor:
-        """The weights as a tensor (1, oc, groups * kh * kw, group).
-
-        A row has one group of input channels for one tap.
-        """
+        """The weights as a tensor (1, oc, groups * kh * kw, group): a row per group of input channels and per tap."""
         shape = self.storage_shape
         return Tensor(self.address, shape, Stride(0, shape.h * shape.w, shape.w, 1), self.dtype, self.config)
 

@@ -39,10 +39,7 @@ extern "C" {{
 
 
 def files() -> Mapping[str, str]:
-    """Return the generated C files by name.
-
-    `calls.c` also defines two limits of the device API, and the fingerprint.
-    """
+    """Return the generated C files by name. `calls.c` also defines limits of the device API, and the fingerprint."""
     prototypes = PROTOTYPES.values()
     macros = [
         f"#define {prototype.name}(...) (tw_at(__FILE__, __LINE__), {prototype.name}(__VA_ARGS__))"

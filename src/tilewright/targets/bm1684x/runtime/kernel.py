@@ -79,10 +79,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel that a host launches by name.
-
-    `unpacked` decodes the argument, which has `size` bytes (None: any size).
-    """
+    """A kernel that a host launches by name. `unpacked` decodes its argument of `size` bytes (None: any size)."""
 
     kernel: Kernel
     size: int | None
@@ -200,10 +197,7 @@ class Tpu:
         return self._take(bank, lambda offset: Tensor.local(lane, offset, shape, dtype, self.config, kind))
 
     def weights(self, shape: tuple[int, int, int, int], dtype: DType, bank: int) -> ConvWeights:
-        """Allocate convolution weights (oc, ic, kh, kw).
-
-        A kernel fills them by copying `Device.put_weights(..)` to `storage`.
-        """
+        """Allocate convolution weights (oc, ic, kh, kw). Copy `Device.put_weights(..)` to their `storage`."""
         sizes = sizes_of(shape, dtype)
         return self._take(bank, lambda offset: ConvWeights(LOCAL_BASE + offset, sizes, dtype, self.config))
 
@@ -237,10 +231,7 @@ class Tpu:
         return self._memories.region_of(address, address + 1)
 
     def read(self, tensor: Operand) -> Array:
-        """Return an operand's current values for debugging.
-
-        This issues no command, and does not wait for delayed commands.
-        """
+        """Return an operand's current values for debugging, without a command and without waiting for commands."""
         return self._memories.read(tensor.addresses, tensor.dtype.storage)
 
     def print(self, *things: Any) -> None:
@@ -275,10 +266,7 @@ class Tpu:
         self._before_region = dict(self._issued)
 
     def parallel_end(self) -> None:
-        """End the region: later commands wait for all commands of the region.
-
-        Raises MachineError outside of a region.
-        """
+        """End the region: later commands wait for its commands. Raises MachineError outside of a region."""
         if not self.in_region:
             raise MachineError("parallel", "a region ends, but no region has begun", "call parallel_start first")
         self._before_region = None
@@ -291,10 +279,7 @@ class Tpu:
         self.poll()
 
     def poll(self) -> None:
-        """Wait for all commands: run the commands that `issue` delayed.
-
-        Raises MachineError if the machine refuses a command.
-        """
+        """Wait for all commands: run those that `issue` delayed. Raises MachineError if the machine refuses one."""
         held = self._held
         self._held = []
         # Inside a region, the engines do not wait for each other, so any merge that keeps each engine's order is legal.

@@ -113,10 +113,7 @@ class Recording:
         return cls({unit: queue(unit, commands) for unit, commands in queues.items()}, config.digest())
 
     def launch(self, memories: Memories) -> Launched:
-        """Run the recording, and return its outcome.
-
-        Raises ProgramError if the recording is damaged or made for another configuration.
-        """
+        """Run the recording and return its outcome. Raises ProgramError for a damaged or unsuitable recording."""
         if memories.config.digest() != self.digest:
             remedy = "run it on a device with that configuration"
             raise ProgramError("recording", "it was made for another configuration", remedy)

@@ -109,30 +109,28 @@ def conv_cycles(kernel: Sequence[int], pixels: int, size: int, config: Config) -
 
 
 def _moved(command: Command, config: Config, timing: Timing) -> int:
-    """Return the cycles of a gather, scatter or selection: one per element and lane, or for rows 2 per 64 bytes."""
     name = command.operation.name
     y = command.results["y"]
     x = command.operands["x"]
     h, w = (x if name.endswith("scatter") else y).shape[2:]
+    # Rows move 64 bytes in 2 cycles; single elements move one per lane and cycle.
     row = timing.moved_row * _ceil(w * y.dtype.bytes, config.eu_bytes) if name.startswith("h_") else w
     whole = y.shape[0] * _ceil(y.shape[1], config.lanes) * h * row
     return max(1, _ceil(whole, timing.copies) if name == "pe_gather_4bank" else whole)
 
 
 def _matmul(command: Command, config: Config) -> int:
-    """Return the cycles of a matrix product.
-
-    A product of matrices stored by rows (`Rows`) takes as long as a similar convolution. If columns are spread over the
-    lanes (`Matrix`), each term of the sums (a product, the bias or `acc`) takes one pass over a row of the result.
-    """
     left = command.operands["L"]
     y = command.results["y"]
     depth = attribute(command.attributes, "depth")
     if not depth:
         depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
+    # Matrices stored by rows are multiplied like a convolution.
     if isinstance(y, Rows):
         products = _ceil(y.shape[1], MATRIX_COLUMNS) * _ceil(depth, config.cube_group(left.dtype.bytes))
         return _ceil(y.shape[0], config.lanes) * products
+    # With columns spread over the lanes, each term of a sum (a product, the bias or `acc`) takes one pass over a row of
+    # the result.
     assert isinstance(y, Matrix)
     rows, channels, _, width = y.storage.shape
     row = _ceil(width, config.eu_bytes // left.dtype.bytes) * _ceil(channels, config.lanes)
@@ -140,10 +138,6 @@ def _matmul(command: Command, config: Config) -> int:
 
 
 def _passes(command: Command, config: Config, timing: Timing) -> int:
-    """Return the number of passes over a command's result.
-
-    A result that overwrites an operand doubles it, and two strided operands also double it.
-    """
     name = command.operation.name
     y = command.results["y"]
     if command.operation.flow is Flow.WINDOW:
@@ -158,6 +152,7 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
     tensors = [operand for operand in command.operands.values() if isinstance(operand, Tensor)]
     overwrites = isinstance(y, Tensor) and any(_overlap(y, tensor, config) for tensor in tensors if tensor.is_local)
     widest = max((operand.stride.w for operand in tensors), default=1)
+    # A result that overwrites an operand doubles the passes, and so do two strided operands.
     return (2 if overwrites else 1) * (2 if len(strided(command, config)) > 1 else 1) * max(1, widest)
 
 
@@ -191,11 +186,7 @@ def _elements(command: Command, config: Config) -> int:
 
 
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
-    """Return whether two tensors overlap, as the vendor's estimator decides it from their addresses.
-
-    Channels are rounded up to 64 (`eu_bytes`) elements. Tensors that begin in different lanes never overlap for the
-    estimator.
-    """
+    # This repeats the estimator's comparison of addresses: tensors that begin in different lanes never overlap.
     if y.start_lane != operand.start_lane:
         return False
 
@@ -302,7 +293,6 @@ def transfer(command: Command, timing: Timing) -> int:
 
 
 def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
-    """Return the number and the length of runs of elements that are adjacent under all `strides`."""
     n, c, h, w = shape
     if all(stride.w == 1 or w == 1 for stride in strides):
         if all(stride.h == w or h == 1 for stride in strides):
@@ -312,7 +302,6 @@ def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
 
 
 def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
-    """Return how many DDR channels a transfer uses according to the estimator: 1 to `full`."""
     if x.storage.is_local and y.storage.is_local:
         return int(timing.full)
     ddr = x if y.storage.is_local else y

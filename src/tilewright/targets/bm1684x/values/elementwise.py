@@ -61,10 +61,7 @@ def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
 
 
 def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
-    """Evaluate a polynomial at x.
-
-    `coefficients` (k, ...) begin with the constant term. Each product and sum is rounded.
-    """
+    """Evaluate a polynomial at x. `coefficients` (k, ...) begin with the constant term. Each step is rounded."""
     with np.errstate(all="ignore"):
         value = widen(x, dtype)
         terms = widen(coefficients, dtype)

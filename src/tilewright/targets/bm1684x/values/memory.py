@@ -71,11 +71,11 @@ def _turn(k: int) -> float:
 
 
 def _coefficient(name: str, k: int) -> float:
-    """Return coefficient k of a series. The argument's unit is a turn for sin and cos, and a half turn for tan."""
     if name == "exp":
         return 1 / math.factorial(k)
     if name == "log":  # ln(1 + x)
         return -((-1.0) ** k) / k if k else 0.0
+    # The argument's unit is a turn for sin and cos, and a half turn for tan.
     if name == "sin":
         return (-1) ** k * _turn(2 * k + 1)
     if name == "cos":
@@ -204,10 +204,7 @@ def of_rows(rows: Array) -> Array:
 
 
 def of_addresses(addresses: Array, size: int) -> Array:
-    """Return the byte ranges of elements of `size` bytes (int64 [ranges, 2]: begin and end).
-
-    Adjacent elements are merged.
-    """
+    """Return the byte ranges (int64 [ranges, 2]) of elements of `size` bytes. Adjacent elements are merged."""
     low = addresses.reshape(-1)
     first = np.flatnonzero(np.diff(low, prepend=low[:1] - 2 * size) != size)
     last = np.append(first[1:], len(low)) - 1

@@ -43,10 +43,7 @@ class Window:
         return height, width
 
     def rows(self, r0: int, r1: int) -> tuple[int, int]:
-        """Return the rows [first, end) of the feature map that the result rows [r0, r1) read.
-
-        Padding has rows below 0 and from h on.
-        """
+        """Return the rows [first, end) of the padded map that the result rows [r0, r1) read. Row 0 is unpadded."""
         low, last = (row * self.stride[0] - self.pads[0] for row in (r0, r1 - 1))
         return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
 

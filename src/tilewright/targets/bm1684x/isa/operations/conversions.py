@@ -69,7 +69,7 @@ def integer_requant(v: Values) -> Array:
 
 
 def _as_signed(x: Array) -> Array:
-    """Return the source of a requantisation. The machine reads every 32-bit source as signed."""
+    # The machine reads every 32-bit source of a requantisation as signed.
     return x.view(I32.storage) if x.dtype.itemsize == I32.bytes else x
 
 
@@ -78,10 +78,7 @@ def _flushed(value: Array) -> Array:
 
 
 def float_requant(v: Values) -> Array:
-    """Return `round(f32(x) * scale + offset)`, clamped.
-
-    Each step rounds to float32, and f32(x) rounds by `source_mode`.
-    """
+    """Return `round(f32(x) * scale + offset)`, clamped. Each step rounds to float32; f32() rounds by `source_mode`."""
     mode = v.attribute("source_mode")
     x = _as_signed(v["x"])
     with np.errstate(all="ignore"):
@@ -99,7 +96,7 @@ def integer_dequant(v: Values) -> Array:
 
 
 def _short_offset(v: Values) -> Array:
-    """Return the offset of a dequantisation: only its low 16 bits count, signed if the source is signed."""
+    # Only the low 16 bits of the offset count.
     return _wide(v["offset"].astype(np.int16 if v.types["x"].signed else np.uint16))
 
 
@@ -142,10 +139,7 @@ def exponent_types(signature: Signature) -> str:
 
 
 def logarithm(v: Values) -> Array:
-    """Return `ln(a)`, rounded from float64.
-
-    The vendor's sequence is not known; its results differ by at most one ulp.
-    """
+    """Return `ln(a)`, rounded from float64. The vendor's sequence is not known; it differs by at most one ulp."""
     with np.errstate(all="ignore"):
         return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 

@@ -54,10 +54,6 @@ def _window(v: Values) -> Window:
 
 
 def _weights(v: Values) -> Array:
-    """Return the weights w of a convolution, rotated by 180 degrees if the attribute `rotated` is set.
-
-    If w is a number, it is broadcast to all weights (output channels, input channels, kh, kw).
-    """
     w = v["w"]
     if not w.ndim:
         w = np.broadcast_to(w, (v.shapes["y"][1], v["x"].shape[1], *_window(v).kernel))
@@ -107,10 +103,7 @@ def _channels(v: Values) -> Array:
 
 
 def float_depthwise(v: Values) -> Array:
-    """Return the depthwise convolution of x (n, c, h, w) and w (1, c, kh, kw), plus bias (1, c, 1, 1).
-
-    All have one type.
-    """
+    """Return the depthwise convolution of x and w, plus bias. All have the same type."""
     dtype = v.types["x"]
     taps = _window(v).taps(v["x"])
     first = [widen(v["bias"], dtype)] if "bias" in v.data else []
@@ -265,10 +258,8 @@ class CubeWeights:
 
 
 def _signed_conv(encoded: EncodedCommand) -> bool:
-    """Return whether a convolution's integer sums are signed: a factor is signed, or a zero point is subtracted.
-
-    There is no field for this sign.
-    """
+    # There is no field for the sign of integer sums: they are signed if a factor is signed or a zero point is
+    # subtracted.
     zero = encoded["opd2_const"] and I8.from_bits(encoded["opd2_addr"])
     return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
 

@@ -133,10 +133,7 @@ def taylor(v: Values) -> Array:
 
 
 def absolute(v: Values) -> Array:
-    """Return the absolute value of the operand a.
-
-    For a float, only the sign bit is cleared, so subnormals are not flushed.
-    """
+    """Return the absolute value of the operand a. A float only loses its sign bit: subnormals are not flushed."""
     dtype = v.types["y"]
     if not dtype.is_float:
         return np.abs(v["a"])
@@ -176,7 +173,6 @@ class BitsType(Type):
 
 
 def _strided(encoded: EncodedCommand) -> dict[str, list[str]]:
-    """Return the names of the operands that are encoded with explicit strides."""
     names = {"a": "opd0", "b": "opd1"}.items()
     # The operation ignores this attribute. The timing model needs it, because explicit strides take more time
     # (timing/estimate.py).
@@ -188,8 +184,8 @@ def _strided(encoded: EncodedCommand) -> dict[str, list[str]]:
 
 
 def _ones(encoded: EncodedCommand) -> dict[str, Constant]:
-    """Return the second operand, all ones, of the exclusive or that a NOT is decoded to."""
     dtype = A.type.read(encoded)
+    # A NOT is decoded as an exclusive or with all ones.
     return {"b": Constant((1 << dtype.bits) - 1, dtype)}
 
 
@@ -222,10 +218,7 @@ TRUE_RESULT = Local("y", "res0", TRUE.type)
 
 
 def _in_place(command: Command) -> bool:
-    """Return whether acc of a multiply-add is also the result.
-
-    The formats have no field for the address of another acc.
-    """
+    # The formats have no field for the address of another acc.
     return command.operands.get("acc") == command.results["y"]
 
 

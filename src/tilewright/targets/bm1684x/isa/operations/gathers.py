@@ -198,13 +198,10 @@ def selected(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _entries(v: Values) -> tuple[Array, Array]:
-    """Return the table position that each element of x selects, and a mask of the elements out of range.
-
-    A table (1, c, 1, k) has k entries per channel. A table (k,) is shared by all channels.
-    """
     index = v["x"].astype(np.int64)
     entries = v["table"].shape[-1]
     beyond = index >= entries
+    # A table (1, c, 1, k) has k entries per channel. A table (k,) is shared by all channels.
     channel = np.arange(index.shape[1])[:, None, None] if v["table"].size > entries else 0
     return channel * entries + np.where(beyond, 0, index), beyond
 

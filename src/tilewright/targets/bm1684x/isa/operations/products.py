@@ -54,7 +54,6 @@ from tilewright.targets.bm1684x.values.floats import narrow, saturate, shift, wr
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
-    """Return the factors of a matrix product, (M, K) and (K, N), after subtracting zero points from the operand R."""
     left, right = _factor(v, "L"), _factor(v, "R")
     if "zeros" in v.data:
         right = right.astype(np.int32) - _zeros(v)
@@ -64,11 +63,7 @@ def _sides(v: Values) -> tuple[Array, Array]:
 
 
 def _zeros(v: Values) -> Array:
-    """Return zero points that broadcast to the stored R.
-
-    With `both_transposed`, `zeros` (1, N, 1, 1) has one zero point per row of R. Otherwise `zeros` is a row of N zero
-    points, and each lane has a copy: (1, rows of R, 1, N). Each element of R uses the copy in its own lane.
-    """
+    # `zeros` has one zero point per row of R, or each lane has a copy of a row of N zero points, one per column.
     zeros = v["zeros"].astype(np.int32)  # (1, rows of R, 1, N), or (1, N, 1, 1)
     if v.attribute("both_transposed"):
         return zeros.reshape(-1, 1)
@@ -78,10 +73,10 @@ def _zeros(v: Values) -> Array:
 
 
 def _factor(v: Values, name: str) -> Array:
-    """Return a factor of a matrix product as stored. A number is broadcast; the attribute `depth` gives K."""
     factor = v[name]
     if factor.ndim:
         return factor
+    # A number is broadcast. The attribute `depth` gives K, the number of terms per sum.
     rows, columns = v.shapes["y"]
     depth = v.attribute("depth")
     if v.attribute("both_transposed"):
@@ -329,10 +324,6 @@ def _each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride
 
 
 def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: bool = False) -> Instruction:
-    """Return the instruction for a product of matrices stored by rows.
-
-    If a number replaces a factor, `constant` is L or R.
-    """
     rows = partial(Local, layout=layout.aligned, by_rows=True)
     left: Part = rows("L", "opd0", convolutions.SOURCE, Sizes(LEFTS[function]))
     right: Part = rows("R", "opd1", convolutions.WEIGHT, Sizes("1 opd1_c 1 opd1_w"))
@@ -363,7 +354,7 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
 
 
 def _has(constant: str, zeros: bool, command: Command) -> bool:
-    """Return whether only the factor `constant` is a number, and the command has a table of zero points if `zeros`."""
+    # Only the factor `constant` may be a number ("": no factor).
     numbers = "".join(name for name in "LR" if isinstance(command.operands.get(name), Constant))
     return numbers == constant and ("zeros" in command.operands) == zeros
 
@@ -381,8 +372,6 @@ BY_ROWS = tuple(
 
 
 def _outer(meaning: Meaning) -> Meaning:
-    """Return a function that applies an operation to all pairs of an element of a and an element of b."""
-
     def all_pairs(v: Values) -> Array | Mapping[str, Array]:
         pairs = {"a": v["a"].reshape(-1, 1), "b": v["b"].reshape(1, -1)}
         return meaning(replace(v, data={**v.data, **pairs}))

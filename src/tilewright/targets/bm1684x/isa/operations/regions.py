@@ -37,12 +37,6 @@ from tilewright.targets.bm1684x.values.window import Window
 
 
 def _chosen(v: Values) -> tuple[Array, Array, Array]:
-    """Return the rows and the columns of x that the windows read, and a mask of the elements inside the regions.
-
-    The three shapes are (windows, kh, 1), (windows, 1, kw) and (windows, kh, kw).
-
-    Raises MachineError if an element inside of a region is outside of x.
-    """
     kh, kw = v.attribute("window").kernel
     height, width = v["x"].shape[2:]
     left, top, right, bottom = np.moveaxis(v["rois"].astype(np.int64)[0, :, 0], 1, 0)
@@ -56,6 +50,7 @@ def _chosen(v: Values) -> tuple[Array, Array, Array]:
         region = f"columns {left[number]}..{right[number]}, rows {top[number]}..{bottom[number]}"
         reason = f"region {number} has {region}, but x has {height} rows of {width} columns"
         raise MachineError("rois", reason, "give regions whose windows stay within x")
+    # shapes: (windows, kh, 1), (windows, 1, kw) and (windows, kh, kw)
     return rows, columns, inside
 
 

@@ -91,10 +91,7 @@ def _size(axis: int, command: Command) -> int:
 
 
 def _transposing(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
-    """Return the instruction of a transpose or broadcast.
-
-    `sizes` names the fields of the result with the source's sizes.
-    """
+    # `sizes` names the fields of the result that give the sizes of the source.
     x = Local("x", "opd0", OF_RESULT, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
     y = Local("y", "res0", OF_RESULT, layout=y_layout)
     return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
@@ -121,10 +118,7 @@ TRANSPOSES = (
 
 
 def mask_select(v: Values) -> dict[str, Array]:
-    """Return the elements of x with a nonzero mask in NCHW order (y), and their number.
-
-    The rest of y is not written.
-    """
+    """Return the elements of x with a nonzero mask in NCHW order, and their number. The rest of y is unchanged."""
     kept = v["x"][v["mask"] != 0]
     return {"y": kept, "count": np.array([kept.size])}
 
@@ -238,10 +232,7 @@ class TransferEnd:
 
 
 def _keeps_shape(command: Command) -> bool:
-    """Return whether source and destination have the same shape.
-
-    If not, a copy takes the elements of both in NCHW order.
-    """
+    # If the shapes differ, a copy takes the elements of both in NCHW order.
     x, y = command["x"], command["y"]
     return isinstance(x, Constant) or (not isinstance(y, Constant) and x.shape == y.shape)
 
@@ -260,11 +251,8 @@ FILL = Number("x", "constant_value", "fill_constant_en", BITS)
 
 
 def _tensor_moves() -> Iterator[Instruction]:
-    """Yield the instructions of the formats DMA_tensor and DMA_cw_transpose, for constants and for tensors.
-
-    Functions 5 and 6 of DMA_tensor, which write four banks, are not modelled. DMA_cw_transpose has a single function,
-    and no field for a function number.
-    """
+    # Functions 5 and 6 of DMA_tensor, which write four banks, are not modelled. DMA_cw_transpose has a single function,
+    # and no field for a function number.
     for name, chosen, operation, to, of in (
         ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 1}, "dma_copy", SRC, SRC),
         ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 0}, "dma_copy", DST, SRC),
