@@ -107,7 +107,7 @@ class Bm1684x(LaunchedTarget[Config]):
         return explain(program, self.config_of(program), timing or self.timing_models[0].name)
 
     def conform(self, path: Path) -> Iterator[ConformCase]:
-        """Yield the result of each test case in a file of golden vectors, recorded from the vendor's model."""
+        """Yield the result of each test case in a file of golden vectors, which the vendor's model recorded."""
         from tilewright.targets.bm1684x.conformance.ops import conform
 
         return conform(path)

@@ -89,7 +89,7 @@ def _macs(command: Command) -> tuple[str, tuple[Part, ...]]:
     left, right = ("L", "R") if command.operation.flow is Flow.PRODUCT else ("x", "w")
     a, b = command.operands[left].dtype, command.operands[right].dtype
     real = a.is_float
-    # If the factors differ in width, the multiplier counts with their geometric mean. Sums always have 32 bits.
+    # If the factors differ in width, the multiplier counts as one for their geometric mean. Sums always have 32 bits.
     kinds = ("float_multiply", "float_add") if real else ("multiply", "add")
     label = f"{a}x{b}+{'f32' if real else '32'}"
     return label, (Part(kinds[0], sqrt(a.bits * b.bits)), Part(kinds[1], 32))

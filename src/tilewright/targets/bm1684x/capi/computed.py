@@ -55,8 +55,8 @@ def _count(call: Args) -> int:
 
 
 def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = False) -> None:
-    # Each command adds the current length to existing numbers, and so writes at most COUNTED further numbers, or as
-    # many as there are already (`doubles`).
+    # Each command copies existing numbers and adds the current length to the copies. It copies at most COUNTED numbers,
+    # or all numbers with `doubles`.
     while done < count:
         more = min(done if doubles else COUNTED, count - done)
         _integer(api, "add", part(done, more), part(0, more), done)

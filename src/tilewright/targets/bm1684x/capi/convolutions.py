@@ -20,8 +20,8 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Opera
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Functions that accept only a signed result (True) or only an unsigned result (False). Similar functions accept either
-#: (measured).
+#: Functions that accept only a signed result (True) or only an unsigned result (False). Similar functions accept signed
+#: and unsigned results (measured).
 RESULT_SIGNED = {
     "tpu_bdc_int8_asym_pc_quant_conv2d": True,
     "tpu_bdc_int8_asym_pc_quant_conv2d_for_deconv2d": False,

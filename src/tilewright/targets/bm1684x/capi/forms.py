@@ -111,7 +111,7 @@ class Issuer:
         results: Mapping[str, Operand],
         attributes: Mapping[str, Any] | None = None,
     ) -> Command:
-        """Issue a command and return it. Raises MachineError if the machine or tpu_initialize does not allow it."""
+        """Issue a command and return it. Raises MachineError if the machine refuses it, or before tpu_initialize."""
         if not self.initialised:
             raise MachineError(operation, "tpu_initialize was not called", "call it before the first command")
         command = Command(OPERATIONS[operation], operands, results, attributes or {})

@@ -158,10 +158,7 @@ class Parameter(NamedTuple):
     name: str
 
     def check(self, function: str, value: Any) -> None:
-        """Check an argument of a Python call.
-
-        Raises MachineError if the argument does not have the parameter's type. Strides may also be None (NULL in C).
-        """
+        """Check an argument of a Python call. Raises MachineError for a wrong type. Strides may be None."""
         kind = self.type.python
         if kind is None or isinstance(value, kind) or (value is None and self.name.endswith("_stride")):
             return

@@ -67,7 +67,7 @@ class Stream:
     def __init__(self, config: Config) -> None:
         self._config = config
         units = config.lane_bytes // UNIT
-        self._touched = np.zeros(units, np.int64)  # for each unit: number of compute commands up to the last access
+        self._touched = np.zeros(units, np.int64)  # for each unit: 1 + index of the last compute command that uses it
         self._written = np.full(units, -1, np.int64)  # for each unit: index of the last transfer that writes it
         self._read = np.full(units, -1, np.int64)  # for each unit: index of the last transfer that reads it
         self._compute: list[QueuedCommand] = []
@@ -78,7 +78,7 @@ class Stream:
         number = len(self._compute)
         needs = set()
         # A read waits for the last transfer that wrote the bytes. A write also waits for the last transfer that read
-        # the bytes. It need not wait for earlier compute commands, because the engine runs in order.
+        # the bytes. A compute command need not wait for earlier compute commands, because the engine runs in order.
         for mode, _, operand in command.in_memory:
             needs |= self._transfers(mode, operand)
             low, high = self._units(operand)
@@ -98,8 +98,8 @@ class Stream:
         """Add a transfer for the layer with the index `layer`. Transfers of one `kind` keep their order."""
         issued = QueuedCommand(command, layer, kind)
         local = [(mode, operand) for mode, _, operand in command.in_memory if operand.storage.is_local]
-        # Wait for earlier writers and readers of the bytes, even for a read: only the last reader is recorded, and
-        # `schedule` may reorder readers of different kinds.
+        # Even a read waits for earlier readers of the bytes, because only the last reader is recorded, and `schedule`
+        # may reorder transfers of different kinds.
         issued.needs = sorted({transfer for _, operand in local for transfer in self._transfers(WRITE, operand)})
         for mode, operand in local:
             low, high = self._units(operand)
@@ -145,8 +145,8 @@ class Stream:
             heads[self._moves[number].kind].popleft()
         self._advance(cost, ended, arrived)
         place = {number: index for index, number in enumerate(order, 1)}
-        # A compute command can name only one transfer to wait for. Transfers end in queue order, so it names the last
-        # one.
+        # A compute command can name only one transfer to wait for. Transfers end in queue order, so the command names
+        # the last of them.
         for issued in self._compute:
             issued.after = max((place[move] for move in issued.needs), default=0)
         queues = {TIU: self._compute, DMA: [self._moves[number] for number in order]}

@@ -116,8 +116,8 @@ class ResidentLaunch:
         batch = self._config.batch
         for group in self._plan.groups:
             by_parts = group in self._plan.by_parts
-            # With constants in parts, each block of constants serves all samples before the next block is loaded.
-            # Otherwise each sample runs through all layers of the group.
+            # If constants are loaded in parts, each block of constants serves all samples before the next block is
+            # loaded. Otherwise each sample runs through all layers of the group.
             for numbers in [range(batch)] if by_parts else [range(number, number + 1) for number in range(batch)]:
                 for index in range(*group):
                     self._layer(index, numbers, by_parts)
@@ -135,8 +135,8 @@ class ResidentLaunch:
         layer = self._layers[index]
         allocations = self._plan.allocations
         sources = [self._plan.gathered[index]] if layer.gather else [allocations[name] for name in layer.inputs]
-        # With `by_parts`, local memory holds the constants of one group of slots at a time.
-        # all tiles of a group of slots share a block of constants
+        # With `by_parts`, local memory holds the constants of one group of slots at a time. All tiles of a group of
+        # slots share a block of constants.
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile, number in product(tiles, numbers):
                 inputs = [home.of(number) for home in sources]
@@ -211,7 +211,7 @@ def _transposing_copy(y: Tensor, x: Tensor) -> Command:
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A layer reduced to some rows: of its result from row r0 on, and of its inputs from row i0 on."""
+    """A layer that computes only some rows of its result (from r0 on), from some rows of its inputs (from i0 on)."""
 
     r0: int
     i0: int

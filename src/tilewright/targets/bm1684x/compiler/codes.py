@@ -269,7 +269,7 @@ def _fused(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], resul
 
 
 def _search(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[np.float32, np.float32]:
-    """Return two float32 factors, near input scale / output scale, with the reference's sum for every pair of codes."""
+    """Return two float32 factors, near input scale / output scale, that reproduce all sums of the reference."""
     out = site.output
     codes, expected = every_code(site, shapes, mode)
     candidates = [neighbours(np.float32(site.input(index).scale) / np.float32(out.scale)) for index in (0, 1)]

@@ -101,7 +101,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
     for node in graph.nodes:
         if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.results:
             readers = [graph.site(reader) for reader in graph.readers.get(node.outputs[0], ())]
-            # If a single reader needs the reshaped tensor, the reshape runs, and all readers use its result.
+            # If at least one reader needs the reshaped tensor, the reshape runs, and all readers use its result.
             if readers and not any(site.node.name in refused for site in readers):
                 through = {site.node.name: _through(graph, node, site, mode, config) for site in readers}
                 layers = {name: layer for name, layer in through.items() if layer is not None}

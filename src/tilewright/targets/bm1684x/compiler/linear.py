@@ -96,10 +96,7 @@ def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
 
 
 def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer for a convolution or fully connected node.
-
-    `x` is the format of the input. Raises Refused if the node is not supported.
-    """
+    """Return the layer for a convolution or fully connected node. Raises Refused if it is not supported."""
     op = site.node.op
     w = site.input(1)
     assert isinstance(op, Linear)
@@ -112,7 +109,7 @@ def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     kernel, window = _kernel(op, w.data, x, result)
     depthwise = isinstance(op, DepthwiseConv2D)
     # The machine multiplies stored codes, which contain the zero point. The zero point adds a constant to every sum, so
-    # the bias is reduced by this constant. Padding has the value of the zero point for the same reason.
+    # the bias is reduced by this constant. Padding represents 0, so it has the value of the zero point.
     bias = -x.zero * kernel.sum((0, 2, 3) if depthwise else (1, 2, 3), dtype=np.int64)
     if site.optional(2) is not None:
         bias = bias + site.constant(2)

@@ -207,8 +207,8 @@ def _rooms(
     for whole in dict.fromkeys(holder for holder, _ in wholes.values()):
         names = [name for name, (holder, _) in wholes.items() if holder == whole]
         first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
-        # A tensor that one group computes and reads needs room for one sample. A tensor that several groups use, or a
-        # group that loads its constants part by part, needs room for the whole batch.
+        # A tensor that one group computes and reads needs room for one sample. A tensor needs room for the whole batch
+        # if several groups use it, or if its group loads constants part by part.
         begin, end = group_of[first], group_of[last]
         rooms[whole] = _Room(1, first, last)
         if batch > 1 and (begin != end or not computed.issuperset(names) or begin in by_parts):

@@ -34,10 +34,7 @@ ONLY = {"auto_pad": "NOTSET"}
 
 
 def real(site: Site, config: Config) -> ir.Layer:
-    """Return the layer for an ONNX node on float32 tensors.
-
-    Raises Refused if the node is not supported; the node then runs on the host, in onnxruntime.
-    """
+    """Return the layer for an ONNX node on float32 tensors. Raises Refused if the node is not supported."""
     op = site.node.op
     assert isinstance(op, OnnxOp)
     if op.domain or op.op_type not in RULES:
@@ -72,10 +69,7 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.
 
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer for the product of one row and a constant matrix: a convolution of one pixel.
-
-    Raises Refused if the node is not supported.
-    """
+    """Return the layer for a matrix product: a convolution of one pixel. Raises Refused if it is not supported."""
     for name, only in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         if attributes.get(name, only) != only:
             raise ir.Refused(f"{name}={attributes[name]} is not supported; {name}={only} is")

@@ -61,8 +61,8 @@ class Tiling:
         if plane <= ir.TEMP_BYTES or not self.layer.row_tiles:
             most = max(1, min(ir.TEMP_BYTES // plane, KERNEL_BYTES // max(1, self.kernel_slot), self.most or slots))
             return min(slots, most), result.h
-        # The tile has as many rows as fit into a temporary buffer, in multiples of `step`: so many rows fill whole
-        # 64-byte lines.
+        # The tile has as many rows as fit into a temporary buffer, rounded down to a multiple of `step`. Every `step`
+        # rows fill whole 64-byte lines.
         step = self.config.eu_bytes // gcd(result.w, self.config.eu_bytes)  # tiles begin at aligned addresses
         return 1, min(result.h, max(step, ir.TEMP_BYTES // (4 * result.w) // step * step))
 

@@ -223,8 +223,8 @@ def _spread(command: Command, result_bits: Bits, union: np.uint64) -> dict[str, 
 
 
 def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
-    # Applied to element numbers instead of values, the move returns the source of each element of the result (0: no
-    # source).
+    # The move is applied to element numbers instead of values, so each element of the result shows its source (0:
+    # none).
     numbers = np.arange(1, int(np.prod(shape)) + 1).reshape(shape)
     values = Values({"x": numbers}, command.types, {"y": y.shape}, command.attributes)
     source = np.broadcast_to(command.operation.results(values)["y"], y.shape).reshape(-1)

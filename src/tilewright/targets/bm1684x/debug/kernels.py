@@ -32,7 +32,7 @@ class KernelState(CommandState):
 
     def __init__(self, walk: KernelWalk, memories: Memories) -> None:
         super().__init__(walk, copy(memories))
-        self._shared = {region.base for region in memories.regions}  # regions with bytes shared with other states
+        self._shared = {region.base for region in memories.regions}  # regions that share bytes with other states
 
     def execute(self, steps: Array) -> None:
         with one_thread():

@@ -134,10 +134,7 @@ class Handle:
     def d2d(
         self, target: DeviceMemory, source: DeviceMemory, size: int, target_offset: int = 0, source_offset: int = 0
     ) -> None:
-        """Copy `size` bytes within device memory.
-
-        Source and target may overlap. Raises HostError PARAM if either is too short.
-        """
+        """Copy `size` bytes in device memory; overlap is allowed. Raises HostError PARAM if a memory is too short."""
         with self._lock:
             data, _ = self._part(source, source_offset, size)
             into, _ = self._part(target, target_offset, size)
@@ -230,10 +227,7 @@ class Handle:
         return session
 
     def sync(self) -> list[Launched]:
-        """Wait for all launches. Return the outcomes of the asynchronous launches since the last `sync`.
-
-        Raises the HostError of the first launch that failed.
-        """
+        """Wait for all launches, and return their outcomes. Raises the HostError of the first one that failed."""
         with self._lock:
             self._ready()
             pending = self._pending

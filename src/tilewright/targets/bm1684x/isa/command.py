@@ -180,8 +180,8 @@ def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Regio
         if region.base <= low and end <= region.end:
             elements = (addresses - region.base) // size
             # `first` has the positions of elements that do not directly follow the previous element in memory: a run
-            # begins at each. Most operands have long runs. Only for scattered operands (with strides, or with channels
-            # in many lanes) is it worthwhile to search for runs that repeat at a constant distance.
+            # begins at each. Most operands have long runs. A search for runs that repeat at a constant distance is
+            # worthwhile only for scattered operands (with strides, or with channels in many lanes).
             first = np.flatnonzero(np.diff(elements, prepend=-2) != 1)
             if len(first) * SCATTERED > len(elements):
                 rows = runs(number, mode, elements)

@@ -1,9 +1,9 @@
 """Turn queues of commands into the step table that the simulator orders, checks and times.
 
-An encoded command names at most one command of the other engine that it waits for. A command of a kernel may wait for
-one command of each other engine. Engines run in order, so tokens can express these dependencies. The awaited command
-pushes a token, and the waiting command pops it. No token is needed if an earlier command of the waiting queue already
-waits for the same command or a newer one.
+An encoded command can wait for at most one command of the other engine, which it names by id. A command of a kernel may
+wait for one command of each other engine. Engines run in order, so tokens can express these dependencies. The awaited
+command pushes a token, and the waiting command pops it. No token is needed if an earlier command of the waiting queue
+already waits for the same command or a newer one.
 """
 
 from __future__ import annotations
@@ -120,10 +120,7 @@ class ElaboratedProgram:
 def elaborate(
     queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = (), knobs: Knobs = DEFAULT
 ) -> ElaboratedProgram:
-    """Decode the queues (uint8 by engine), and return the program of all commands in a legal order.
-
-    Raises ProgramError for damaged queues and deadlocks.
-    """
+    """Decode the queues to a program in a legal order. Raises ProgramError for damaged queues and deadlocks."""
     encoded = _merge_queues(queues)
     partner_of = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
     steps = [Step(c.engine, c.id, {partner_of[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
@@ -176,14 +173,14 @@ def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> St
     unit = np.array([units.index(step.engine) for step in steps], np.int64)
     pops, pushes = np.zeros((2, len(steps)), np.int64)
     rows: dict[str, list[int]] = {engine: [] for engine in units}
-    newest = dict.fromkeys(pairs, 0)  # the taker waits for so many commands of the giver
+    newest = dict.fromkeys(pairs, 0)  # the taker waits for the giver's first N commands
     for row, step in enumerate(steps):
         for queue, (giver, taker) in enumerate(pairs):
             if taker != step.engine:
                 continue
             waited = bisect_right(rows[giver], step.needs.get(giver, 0), key=lambda giver_row: steps[giver_row].id)
             # Engines run in order, so a wait for a command includes all earlier commands of its queue. A token is
-            # needed only for a newer command than all earlier waits.
+            # needed only if the awaited command is newer than all commands awaited before.
             if waited > newest[giver, taker]:
                 newest[giver, taker] = waited
                 pops[row] |= 1 << queue

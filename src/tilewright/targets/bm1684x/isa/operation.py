@@ -82,12 +82,12 @@ class Signature(NamedTuple):
 
 #: A function that computes the result, or several results by name.
 Meaning = Callable[[Values], Array | Mapping[str, Array]]
-#: A function that returns, by name of operand or result, a mask (bool) of the touched elements, given the values and
-#: the results.
+#: A function of the values and the results. It returns masks (bool) of the touched elements, by name of operand or
+#: result.
 Touches = Callable[[Values, Mapping[str, Array]], Mapping[str, Array]]
 #: A function that returns the reason to refuse a command, or "" to accept the command.
 Rule = Callable[[Signature], str]
-#: A rule on where operands and results (by name) lie in memory.
+#: A rule for the positions of operands and results in memory. Its argument has the operands and results by name.
 PlaceRule = Callable[[Mapping[str, Any]], str]
 
 
@@ -143,11 +143,7 @@ OPTIONAL = ("acc", "bias", "zero", "zeros", "pads", "inserts", "shift", "numbers
 def define(
     engine: str, name: str, inputs: str, meaning: Meaning, *rules: Rule, outputs: str = "y", **more: Any
 ) -> None:
-    """Add an operation to OPERATIONS.
-
-    `inputs` and `outputs` are names separated by blanks. Raises ValueError if there is already an operation with this
-    name.
-    """
+    """Add an operation to OPERATIONS. Raises ValueError if there is already an operation with this name."""
     if name in OPERATIONS:
         raise ValueError(f"two operations are called {name}")
     OPERATIONS[name] = Operation(name, engine, tuple(inputs.split()), meaning, rules, tuple(outputs.split()), **more)

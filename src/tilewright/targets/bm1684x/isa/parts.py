@@ -260,10 +260,7 @@ class Number:
 
 @dataclass(frozen=True)
 class SharedOperand:
-    """An operand at the address of another part, such as the old result in a sum.
-
-    The field `flag` tells whether the command has this operand.
-    """
+    """An operand at the address of another part. The field `flag` tells whether the command has this operand."""
 
     operand: str
     part: Any
@@ -388,10 +385,7 @@ class Instruction:
         return Command(operation, operands, results, values)
 
     def write(self, command: Command) -> Fields:
-        """Return the fields of a command, except its ids.
-
-        Raises ProgramError if the format cannot encode the command.
-        """
+        """Return the fields of a command except its ids. Raises ProgramError if they cannot encode the command."""
         if wrong := [name for name, value in self.fixed.items() if attribute(command.attributes, name) != value]:
             text = ", ".join(f"{name} {attribute(command.attributes, name)}" for name in wrong)
             raise refused(command, f"the format {self.format_name} cannot encode {text}")

@@ -197,10 +197,7 @@ def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
 
 
 def new_command(engine: str, number: int, name: str, short: bool, fields: Mapping[str, int]) -> EncodedCommand:
-    """Return an encoded command of the format (`name`, `short`) with the given fields. All other fields are 0.
-
-    Raises ProgramError for an unknown format.
-    """
+    """Return a command with the given fields; all others are 0. Raises ProgramError for an unknown format."""
     form = FORMATS.get((name, short))
     if form is None:
         raise ProgramError(f"{engine} command {number}", f"there is no {'short ' if short else ''}format {name}")

@@ -142,10 +142,7 @@ def _launch(text: Text, config: Config) -> Launch:
 
 
 def explain(program: Program, config: Config, timing: str) -> Stages:
-    """Explain each launch as text: memory, cycles, tensors, and the tiles and commands of layers.
-
-    `timing` is the name of the timing model for the cycles.
-    """
+    """Explain each launch: memory, cycles (of the timing model `timing`), tensors, tiles, and commands of layers."""
     useful = {site.node.name: site.node.op.macs(site) for site in program.graph.sites()} if program.graph else {}
     return [_explained(launch, config, timing, useful) for launch in program.launches]
 

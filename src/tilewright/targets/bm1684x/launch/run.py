@@ -31,7 +31,7 @@ from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.model import DEFAULT, MODELS
 from tilewright.targets.launched import Launched
 
-#: Launches that run together may use at most so many bytes of the host for their local memories.
+#: The limit for the simulated local memories of launches that run together, in bytes of host memory.
 TOGETHER_BYTES = 1 << 26
 
 
@@ -79,10 +79,7 @@ class Machine:
         return np.concatenate([self._private, constant], axis=2)
 
     def run(self, command: Command) -> None:
-        """Run one command in all L launches.
-
-        Raises MachineError if compiled networks never have this command, or if an operand or result does not fit.
-        """
+        """Run one command in all L launches. Raises MachineError for a command that compiled networks cannot have."""
         (name, place), *others = command.results.items()
         if others or command.operation.by_data:
             raise MachineError(command.operation.name, "is not an operation of compiled networks")
@@ -183,10 +180,7 @@ class Machine:
 
 @dataclass(frozen=True, eq=False)
 class PreparedLaunch:
-    """The properties of a launch that do not depend on its input data.
-
-    Each property is computed at its first use. `timing` is the name of the timing model.
-    """
+    """The properties of a launch that do not depend on its inputs, each computed at its first use."""
 
     image: QueueImage
     config: Config
@@ -329,10 +323,7 @@ class PreparedLaunch:
         return [by_size(dict(zip(UNITS, row, strict=True))) for row in shared.tolist()]
 
     def macs(self) -> list[int]:
-        """Return, for each layer, the number of multiply-accumulates per sample.
-
-        Raises ProgramError if the launch does not assign its commands to layers.
-        """
+        """Return each layer's MACs per sample. Raises ProgramError if the launch does not assign commands to layers."""
         return self._of_layers(self.executed)
 
 

@@ -41,10 +41,7 @@ COLOURS = ("#cfe3f7", "#fbe3c0", "#d5eed0", "#f3d1dc", "#e2d8f2", "#f4efb9")
 
 @dataclass(frozen=True)
 class Run:
-    """Adjacent bytes of one lane: either `count` elements, with the indices `first` to `last`, or a gap (`count` is 0).
-
-    DDR counts as one lane.
-    """
+    """Adjacent bytes of a lane (or of DDR): `count` elements with the indices `first` to `last`, or a gap (count 0)."""
 
     lane: int
     offset: int
@@ -166,7 +163,7 @@ def within(addresses: Array, config: Config) -> tuple[Array, int]:
 
 
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Draw an operand as SVG, coloured by the first index. Raises InputError if this is not possible."""
+    """Draw an operand as SVG, coloured by the first index. Raises InputError if it cannot be drawn."""
     if addresses.size > MOST_CELLS:
         raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw at most {MOST_CELLS}")
     elements = indexed(addresses, config)

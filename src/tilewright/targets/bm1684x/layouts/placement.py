@@ -75,10 +75,7 @@ class Placement:
 
 
 def place(request: LayoutRequest, config: Config) -> Placement:
-    """Place a tensor, matrix, vector or weights in memory.
-
-    Raises InputError if the sizes or options do not suit the layout, or if the operand does not fit.
-    """
+    """Place an operand in memory. Raises InputError if it does not fit, or for unsuitable sizes or options."""
     shape = _checked(request)
     element = dtype_of(request.dtype)
     kind = request.kind

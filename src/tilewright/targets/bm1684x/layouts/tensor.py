@@ -61,17 +61,11 @@ class Drawable:
         return self.storage.lane_end
 
     def explain(self: Operand) -> str:
-        """Draw the operand as text, with one line for each run of adjacent elements.
-
-        Raises InputError if an element lies neither in local memory nor in DDR.
-        """
+        """Draw the operand as text, a line for each run of elements. Raises InputError if it cannot be drawn."""
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
     def svg(self: Operand) -> str:
-        """Draw the operand as an SVG picture, with one box per element.
-
-        Raises InputError if there are too many elements, or if an element lies neither in local memory nor in DDR.
-        """
+        """Draw the operand as SVG: one box per element. Raises InputError if it is too large or cannot be drawn."""
         return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
 
 
@@ -358,10 +352,7 @@ class Flat(View):
 
 @dataclass(frozen=True, repr=False)
 class Matrix(View):
-    """A (rows, columns) matrix in local memory with `width` columns per channel.
-
-    Its `storage` is the tensor (rows, ceil(columns / width), 1, width).
-    """
+    """A (rows, columns) matrix in local memory, stored as a tensor (rows, ceil(columns / width), 1, width)."""
 
     columns: int
 

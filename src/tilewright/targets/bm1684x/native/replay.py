@@ -76,10 +76,7 @@ class Reader:
         ]
 
     def arguments(self, data: bytes, at: int) -> tuple[Any, ...]:
-        """Decode the arguments of the call at byte `at` of `data`, as the Python function expects them.
-
-        Raises MachineError for an unknown type or rounding mode.
-        """
+        """Decode the arguments of the call at byte `at`. Raises MachineError for an unknown type or rounding mode."""
         numbers = iter(self._struct.unpack_from(data, at))
         arguments = []
         for kind, width in self._kinds:
@@ -144,10 +141,7 @@ class Replay:
         function.call(self.api, arguments)
 
     def answer(self, question: bytes) -> bytes:
-        """Return the answer to a query of the kernel.
-
-        Raises MachineError for a conversion that the machine does not have, or an address outside of all memories.
-        """
+        """Return the answer to a query of the kernel. Raises MachineError for an illegal conversion or address."""
         try:
             kind, *words = struct.unpack(f"<{len(question) // 4}I", question)
             if kind == CAST:

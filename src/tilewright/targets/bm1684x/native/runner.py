@@ -15,7 +15,7 @@ import time
 
 
 def end_with(parent: int) -> None:
-    """End this process after its parent. A kernel in an endless loop would not notice the end of its input."""
+    """End this process when its parent ends. A kernel in an endless loop would not notice the end of its input."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})  # the kernel's thread handles it
     while os.getppid() == parent:
         time.sleep(0.5)

@@ -56,10 +56,7 @@ class Kernel:
     body: Body
 
     def launch(self, memories: Memories, *arguments: Any) -> Launched:
-        """Run the kernel on a device's memories, and return its outcome.
-
-        Raises MachineError, with the number of the command, if the machine refuses a command.
-        """
+        """Run the kernel, and return its outcome. Raises MachineError if the machine refuses a command."""
         tpu = Tpu(memories)
         memories.forget()
         regions = memories.regions
@@ -179,7 +176,7 @@ class Tpu:
             Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
         )
         self.place = ""  # the calling line in C, such as kernel.c:12; "" for a kernel in Python
-        self.selected = 0  # number of elements that the last selection selected
+        self.selected = 0  # number of elements selected by the last selection
         self._memories = memories
         self._knobs = memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
@@ -279,7 +276,7 @@ class Tpu:
         self.poll()
 
     def poll(self) -> None:
-        """Wait for all commands: run those that `issue` delayed. Raises MachineError if the machine refuses one."""
+        """Run the commands that `issue` delayed. Raises MachineError if the machine refuses a command."""
         held = self._held
         self._held = []
         # Inside a region, the engines do not wait for each other, so any merge that keeps each engine's order is legal.

@@ -59,8 +59,8 @@ class Launched:
     def summary(self, peak: int = 0) -> str:
         """Return a line with the cycles, the busy share of each engine, and the overlap.
 
-        If `peak`, the number of cycles for the same work at the machine's peak rate, is given, the line also has the
-        ratio of `peak` to the actual cycles.
+        `peak` is the number of cycles for the same work at the machine's peak rate. If `peak` is not 0, the line also
+        has its ratio to the actual cycles.
         """
         whole = max(1, self.cycles)
         text = ", ".join(f"{engine} {cycles / whole:.1%}" for engine, cycles in self.trace.busy().items())
@@ -79,10 +79,7 @@ class Launched:
 
 
 def outcome_of(program: ElaboratedProgram, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
-    """Return the outcome of a program that has run: times, and findings, with `findings` from the run first.
-
-    Raises HazardError if the commands deadlock.
-    """
+    """Return times and findings of a program after its run, given `findings` first. Raises HazardError on deadlock."""
     knobs = memories.knobs
     reported = hazards_of(program) if knobs.detect_races or knobs.detect_uninitialised else []
     enabled = {RACE: knobs.detect_races, UNINITIALISED: knobs.detect_uninitialised}

@@ -125,7 +125,7 @@ def _matmul(command: Command, config: Config) -> int:
     depth = attribute(command.attributes, "depth")
     if not depth:
         depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
-    # Matrices stored by rows are multiplied like a convolution.
+    # A product of matrices stored by rows takes as long as a convolution.
     if isinstance(y, Rows):
         products = _ceil(y.shape[1], MATRIX_COLUMNS) * _ceil(depth, config.cube_group(left.dtype.bytes))
         return _ceil(y.shape[0], config.lanes) * products
@@ -229,7 +229,7 @@ def waits(used: Array, trace: Trace) -> Array:
 
 
 def macs(command: Command) -> int:
-    """Return a command's number of multiply-accumulates, including padding. Commands without multiplications have 0."""
+    """Return a command's number of multiply-accumulates, including padding (0 without multiplications)."""
     name = command.operation.factor
     if not name or isinstance(command.operands[name], Constant):
         return 0  # a product with a number does not use the multipliers

@@ -20,7 +20,7 @@ GROUP = 32
 #: The number of mantissa bits and the exponent bias of float64.
 MANTISSA = 52
 EXPONENT_BIAS = 1023
-#: A sum of fewer products of 8-bit integers than this number fits into int32.
+#: int32 can represent any sum of fewer than this number of products of 8-bit integers.
 INT32_TERMS = 1 << 15
 
 
@@ -70,7 +70,7 @@ def alternate(rows: Array, columns: Array, first: Array, sums: Array, result: Ar
             for o in range(outputs):
                 sums[t % 2, o] += first[t, p, o]
         for k in range(depth):
-            # The first product goes to the accumulator that follows that of the last term in `first`.
+            # The products continue the alternation that begins with the terms in `first`.
             x = rows[p, k]
             part = sums[(first.shape[0] + k) % 2]
             for o in range(outputs):

@@ -1,6 +1,6 @@
 """Element-wise operations on stored values (section 6.2 of the specification), division, roots and exponentials.
 
-An element-wise operation rounds once. Division, roots and exponentials are iterated in float32, like on the machine.
+An element-wise operation rounds once. Division, roots and exponentials are iterated in float32, as on the machine.
 Division and roots use an inverse square root: an estimate from the bits of x, then Newton steps of six roundings each.
 These steps reproduce the functional model's results bit for bit, with two steps and with three.
 """
@@ -113,7 +113,7 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
 
 
 def series(dtype: DType) -> Array:
-    """Return the coefficients `1 / k!` of the power series for exp, as float32. `dtype` decides how many."""
+    """Return the coefficients `1 / k!` of the power series for exp in the type `dtype`, as float32."""
     return np.array([1 / math.factorial(k) for k in range(TERMS[dtype])], np.float32)
 
 
@@ -123,7 +123,7 @@ def inverse_root(x: Array, steps: int = STEPS) -> Array:
     with np.errstate(all="ignore"):
         # The fast inverse square root: halving the bits halves the exponent, as a root does, and the subtraction
         # inverts it.
-        half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # the sign is shifted in, but x keeps its own
+        half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # a signed shift
         x, y = flush(x), flush((ESTIMATE - half).view(np.float32))
         for _ in range(steps):
             y = flush(y * (ONE_AND_HALF - flush(flush(flush(x * HALF) * y) * y)))
@@ -146,10 +146,7 @@ def square_root(x: Array) -> Array:
 
 
 def exponential(x: Array) -> Array:
-    """Return exp(x), computed as 2**n times the power series of x - n * ln(2), with n = floor(x * log2(e)).
-
-    In 2**n, n is clamped to -127..127.
-    """
+    """Return exp(x), computed as 2**n times the power series of x - n * ln(2), with n = floor(x * log2(e))."""
     with np.errstate(all="ignore"):
         x = np.where(x > -LARGEST, x, -LARGEST)
         x = np.where(x > LARGEST, LARGEST, x)

@@ -43,7 +43,7 @@ class Window:
         return height, width
 
     def rows(self, r0: int, r1: int) -> tuple[int, int]:
-        """Return the rows [first, end) of the padded map that the result rows [r0, r1) read. Row 0 is unpadded."""
+        """Return the rows [first, end) that the result rows [r0, r1) read. Rows outside of the map are padding."""
         low, last = (row * self.stride[0] - self.pads[0] for row in (r0, r1 - 1))
         return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
 

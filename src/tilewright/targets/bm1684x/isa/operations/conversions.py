@@ -139,7 +139,7 @@ def exponent_types(signature: Signature) -> str:
 
 
 def logarithm(v: Values) -> Array:
-    """Return `ln(a)`, rounded from float64. The vendor's sequence is not known; it differs by at most one ulp."""
+    """Return `ln(a)`, rounded from float64. The vendor's unknown sequence gives results within one ulp."""
     with np.errstate(all="ignore"):
         return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 

@@ -204,8 +204,8 @@ A = Local("a", "opd0", _type("opd0"))
 X = Local("x", "opd0", _type("opd0"))
 B = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1))
 COMPARED = Local("b", "opd1", _type("opd1"))
-#: Results by the rule for their sign. EITHER is signed if any operand is signed, FIRST if the first operand is signed,
-#: SIGNED always, and CONVERTED if the field opd2_sign is set.
+#: The result y, with four rules for its sign: EITHER is signed if any operand is signed, FIRST if the first operand is
+#: signed, SIGNED always, and CONVERTED if the field opd2_sign is set.
 EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("opd0_sign", "opd1_sign"), ("opd0_sign",)))
 SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
 COUNTS = Local("shift", "opd1", Type("opd1_prec", "opd1_sign", always=I8))

@@ -149,9 +149,9 @@ def _first_copy(v: Values) -> Values:
 
 
 def scatter(kind: Kind, v: Values) -> Array:
-    """Write the elements of x, except exceptions, at the indices into a copy of `y_before` (or zeros), and return it.
+    """Return a copy of `y_before` (or zeros) with the elements of x written at the indices.
 
-    If two indices are equal, the last write wins.
+    Exceptions are not written. If two indices are equal, the last write wins.
     """
     y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
     shape = (y.shape[0], *v["x"].shape[1:])
@@ -178,7 +178,7 @@ def first_ones(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
 def mask_select(v: Values) -> dict[str, Array]:
     """Return y and counts.
 
-    Each row of y begins with the elements of x for which `mask` (n, c, 1, w) is not 0. The rest of the row is that of
+    Each row of y begins with the elements of x for which `mask` (n, c, 1, w) is not 0. The rest of the row comes from
     `y_before`. `counts` (n, c, 1, 1) has the number of selected elements in each row.
     """
     kept = v["mask"] != 0

@@ -63,7 +63,8 @@ def _sides(v: Values) -> tuple[Array, Array]:
 
 
 def _zeros(v: Values) -> Array:
-    # `zeros` has one zero point per row of R, or each lane has a copy of a row of N zero points, one per column.
+    # `zeros` has one zero point per row of R, or one per column. In the second case, each lane has a copy of all N zero
+    # points.
     zeros = v["zeros"].astype(np.int32)  # (1, rows of R, 1, N), or (1, N, 1, 1)
     if v.attribute("both_transposed"):
         return zeros.reshape(-1, 1)
@@ -216,9 +217,8 @@ class NumberForLeft:
 
     def write(self, command: Command) -> Fields:
         depth = attribute(command.attributes, "depth")
-        # The command encodes the number of terms as the channels and columns of a stored matrix, which a number does
-        # not have. Any number of columns per channel would be correct. `width` columns are as many as the engine reads
-        # per cycle.
+        # A number is not a stored matrix, but the command still encodes the number of terms as channels and columns of
+        # a matrix. Any number of columns per channel would be correct. The engine reads `width` columns per cycle.
         width = max(1, command.results["y"].config.eu_bytes // command.types["L"].bytes)
         channels = -(-depth // width)
         sizes = {"opd0_n": command.results["y"].shape[0], "opd0_c": channels, "opd0_w": width}
@@ -383,7 +383,7 @@ A = SpreadMatrix("a", "opd0", elementwise.X.type, lambda c: (1, _length(c)), "op
 B = SpreadMatrix("b", "opd1", elementwise.COMPARED.type, lambda c: (1, _columns(c)), "res0_w")
 CHOSEN = Type("res0_prec", 0)
 TRUE = Number("c", "opd2_addr", "", CHOSEN)
-#: The element-wise operations that also exist for pairs. Their function numbers are the same.
+#: The element-wise operations that also exist for pairs, with the same function numbers.
 PAIRED = (
     *(f"{kind}_{name}" for kind in ("fp", "int") for name in ("add", "sub", "mul")),
     *("max", "min", "and", "or", "xor", "greater", "equal", "less", "fp_div"),

@@ -66,10 +66,7 @@ OF_RESULT = Type("res0_prec")
 
 @dataclass(frozen=True)
 class StaticRow:
-    """The encoding of the operand x of static_bcast and static_distribute: one row of static memory.
-
-    The field `length` gives the number of elements.
-    """
+    """The encoding of an operand x that is a row of static memory. The field `length` gives its number of elements."""
 
     length: str = "res0_w"
     operand = "x"
@@ -162,7 +159,7 @@ numbered = (rules.integers("x"), rules.of("y", U32))
 define(DMA, "dma_nonzero", "x", nonzero, *numbered, deciding=("x",), touches=gathers.first_ones, **selects)
 
 
-#: The type of a transfer's operands. Transfers copy bits, so it is unsigned.
+#: The type of a transfer's operands. Transfers copy bits, so the type is unsigned.
 BITS = Type("src_data_format")
 
 
