@@ -77,6 +77,7 @@ def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Wo
         elif operation.arithmetic:
             count = prod(command.results["y"].shape)
             if operation.flow is Flow.WINDOW:
+                # a pool computes once per element of each window
                 count *= prod(command.attributes["window"].kernel)
             others[_named(command, operation.arithmetic)] += count
     products, further = (

@@ -162,6 +162,7 @@ class Stream:
 
     def _transfers(self, mode: int, operand: Operand) -> set[int]:
         low, high = self._units(operand)
+        # a write must also wait for transfers that read the old values
         columns = (self._written, self._read) if mode == WRITE else (self._written,)
         return {number for column in columns for number in ascending(column[low:high]).tolist()} - {-1}
 

@@ -186,6 +186,7 @@ def _folded(layer: Layer, kernel: WeightValues, window: Window, x: SampleFormat,
     # px). Zeros extend the kernel to a multiple of the stride.
     taps = -(-kh // sh)
     steps = -(-kw // sw)  # in each phase, the kernel has `taps` rows and `steps` columns
+    # the rows and columns of a phase that the windows read
     rows, columns = result.h + taps - 1, result.w + steps - 1
     values = np.pad(kernel.values, ((0, 0), (0, 0), (0, taps * sh - kh), (0, steps * sw - kw)))
     oc, c = values.shape[:2]

@@ -166,12 +166,14 @@ def _placed(
     gathered = {index: cut.layer.shapes[0].lane_bytes(config) for index, cut in enumerate(cuts) if cut.layer.gather}
     samples = {index: config.batch if (index, index + 1) in by_parts else 1 for index in gathered}
     buffers += [Lived(f"gathered/{index}", samples[index] * size, index, index) for index, size in gathered.items()]
+    # A buffer lives from its first to its last layer. Buffers that never live at the same time may share memory.
     offsets, end_of_all = place(buffers)
     if end_of_all > config.lane_bytes:
         raise DoesNotFit(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")
     allocations = {}
     for name, (whole, slots) in wholes.items():
         size = form[whole].lane_bytes(config)
+        # a tensor inside a joined tensor begins `slots` slots after the joined tensor
         allocations[name] = Allocation(offsets[whole] + slots * form[whole].plane(config), rooms[whole].copies, size)
     return Plan(
         cuts,
@@ -223,6 +225,7 @@ def _spans(cuts: Sequence[Tiling]) -> tuple[dict[str, SampleFormat], dict[str, t
     spans: dict[str, tuple[int, int]] = {}
     for index, cut in enumerate(cuts):
         for name, shape in zip(cut.layer.inputs, cut.layer.shapes, strict=True):
+            # a layer may read a tensor in another shape than the layer that computes it, whose format is kept
             form.setdefault(name, shape)
             spans[name] = (spans.get(name, (index, index))[0], index)
         form[cut.layer.output] = cut.layer.result
@@ -291,12 +294,14 @@ def bundled(
             lanes = max(lanes, used(keys[begin]))
             size = size + blocks[keys[begin]].shape[1]
             alone = begin == end - 1
+            # only a bundle of several blocks has a size limit
             if not alone and (not begin or size > MOST_BYTES or separate(keys[begin], keys[begin + 1])):
                 break
             spent = sum(
                 estimate.cycles(copy(part, part), config) for part in _parts(lanes, lanes, size, DDR_BASE, config)
             )
             choices.append((best[begin][0] + spent, begin))
+        # at equal cost, the last bundle is as small as possible, so that its first block arrives early
         best.append(min(choices, key=lambda choice: (choice[0], -choice[1])))
     # Starting with the last block, find the chosen bundles.
     bundles = list[Bundle]()

@@ -144,6 +144,7 @@ def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str
             if dict(command.fields) != golden["fields"]:
                 return f"{command} decodes to other fields"
         again = encode(decoded)
+        # the vendor pads queues with zeros
         if (again != raw[: len(again)]).any() or raw[len(again) :].any():
             return f"{engine}: encoding it again gives other bytes"
     return ""
@@ -157,6 +158,7 @@ def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
     if coefficients.size:
         pieces[io["coeff_address"]] = coefficients
     ends = [address + values.nbytes for address, values in pieces.items()]
+    # an element has at most 4 bytes
     ends += [tensor["address"] + 4 * int(np.prod(shape)) for tensor in io["outputs"] for shape in tensor["shape"]]
     memories.new_ddr(DDR_BASE, max(ends) - DDR_BASE + SPARE)
     for address, values in pieces.items():
@@ -180,6 +182,7 @@ def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients
         expected = stored[tensor["name"]]
         start = tensor["address"] - DDR_BASE
         values = ddr[start : start + expected.nbytes].view(expected.dtype).reshape(expected.shape)
+        # comparing bits makes NaNs equal
         wrong = values.view(f"u{expected.itemsize}") != expected.view(f"u{expected.itemsize}")
         if wrong.any():
             return f"{tensor['name']} differs in {int(wrong.sum())} of {wrong.size} elements"

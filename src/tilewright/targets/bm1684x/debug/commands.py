@@ -207,6 +207,7 @@ def _spread(command: Command, result_bits: Bits, union: np.uint64) -> dict[str, 
     shapes = {
         key: operand.addresses.shape for key, operand in command.operands.items() if not isinstance(operand, Constant)
     }
+    # By default, each element of each operand inherits all slices. Known flows give more exact sources below.
     sources = {key: np.full((), union) for key in shapes}
     if len(result_bits) > 1 or "y" not in result_bits:
         return sources

@@ -154,6 +154,7 @@ class NetworkWalk(CommandWalk):
                 tensor = graph.tensors[output]
                 for placed, row, computed in self.image.local_results:
                     if placed.name == output:
+                        # a launch in parts computes each part of a tensor at a place of its own
                         name = f"{output}, rows {row}..{row + placed.form.h - 1}" if computed else output
                         places[name] = TensorPlace(placed, tensor, index, row, computed)
                 for placed in self.image.outputs:
@@ -199,7 +200,7 @@ class NetworkWalk(CommandWalk):
 
     def _complete(self, index: int, computed: int) -> Array:
         # A part of a result is complete after the first `computed` compute commands. A whole result is complete after
-        # all compute commands up to its layer, and the layer's own transfers into local memory (of a join).
+        # all compute commands up to its layer, and the layer's own transfers into local memory.
         compute = [row for row, step in enumerate(self.steps) if step.engine == TIU]
         if computed:
             return np.array([row for row in compute if self.steps[row].id <= computed], np.int64)

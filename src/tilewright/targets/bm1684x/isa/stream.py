@@ -177,6 +177,7 @@ def encode(commands: Iterable[EncodedCommand]) -> Array:
                 raise ProgramError(str(command), f"the format {form.name} has no field {unknown[0]}")
         rows = [command.fields for command in members]
         numbers = np.array([command.number for command in members])
+        # as in `decode`, all commands of a format together
         raw = form.layout.encode_rows(rows, numbers)
         parts.update(zip(places, raw, strict=True))
     return np.concatenate([parts[place] for place in range(len(listed))]) if listed else np.empty(0, np.uint8)

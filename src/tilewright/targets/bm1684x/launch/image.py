@@ -170,6 +170,7 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
     for operands in touched:
         for _, tensor in operands:
             if tensor.is_local:
+                # each lane where an operand begins or ends is a border between two ranges
                 cuts |= {edge for _, low, high in tensor.spans for edge in (low, high)}
     edges = sorted(cuts)
     parts = [

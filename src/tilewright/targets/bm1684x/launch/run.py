@@ -318,6 +318,7 @@ class PreparedLaunch:
         unit = trace.table.unit[trace.path.step]
         spans = trace.path.charged(unit, len(UNITS), np.append(trace.end[compute], trace.cycles))
         charged = np.zeros((count, len(UNITS)), np.int64)
+        # the time after the last compute command counts towards the last layer
         np.add.at(charged, np.append(self.layers[compute], count - 1), spans)
         shared = np.array(_shares(charged.reshape(-1), batch), np.int64).reshape(charged.shape)
         return [by_size(dict(zip(UNITS, row, strict=True))) for row in shared.tolist()]

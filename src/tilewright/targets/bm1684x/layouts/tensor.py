@@ -230,6 +230,7 @@ class Tensor(Drawable):
         if any(step != 1 or stop <= begin for begin, stop, step in ranges):
             raise InputError("tensor", "a slice is empty or has a step", "give begin:end")
         n, c, h, w = (begin for begin, _, _ in ranges)
+        # A view has the same strides; only the address and the shape change.
         first = int(self._address_of(n, c, h, w).flat[0])
         return replace(self, address=first, shape=Shape(*(stop - begin for begin, stop, _ in ranges)))
 

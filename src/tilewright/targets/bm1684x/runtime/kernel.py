@@ -138,6 +138,7 @@ def _places_of(operation: Operation, places: tuple[Any, ...], named: Mapping[str
         reason = f"{len(places)} operands are given, but it takes {', '.join(order)}"
         raise MachineError(operation.name, reason, "give attributes by name")
     by_name = dict(zip(order, places, strict=False)) | {name: named[name] for name in named if name in order}
+    # None stands for an omitted operand
     by_name = {name: place for name, place in by_name.items() if place is not None}
     for name, place in by_name.items():
         if not (isinstance(place, Real | Constant) or hasattr(place, "addresses")):
@@ -216,6 +217,7 @@ class Tpu:
         if occupied := [number for number in range(bank + 1, last + 1) if self._used[number]]:
             reason = f"{end - begin} bytes from bank {bank} on reach bank {occupied[0]}, which is in use"
             raise MachineError("local memory", reason, "begin in another bank, or make it smaller")
+        # A long operand also uses the beginning of the next banks: mark each bank as used up to the operand's end.
         for number in range(bank, last + 1):
             self._used[number] = -(-(min(end, (number + 1) * size) - number * size) // ALIGNMENT) * ALIGNMENT
         return operand

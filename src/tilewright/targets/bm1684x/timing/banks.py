@@ -91,6 +91,7 @@ def _used(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
         mode = banks[0].any(0) * READ + banks[1].any(0) * WRITE
         number = banks.any(0).sum(0)
         for bank in np.flatnonzero(mode).tolist():
+            # the kinds are sorted by unit, then by access mode
             kind = SHARED + 1 + len(MODES) * unit + list(MODES).index(int(mode[bank]))
             yield bank + 1, kind, int(number[bank]), start, end, step
 

@@ -295,6 +295,7 @@ def transfer(command: Command, timing: Timing) -> int:
 def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
     n, c, h, w = shape
     if all(stride.w == 1 or w == 1 for stride in strides):
+        # elements of a row are adjacent; if rows are also adjacent, a channel is a single run
         if all(stride.h == w or h == 1 for stride in strides):
             return n * c, h * w
         return n * c * h, w

@@ -189,6 +189,7 @@ def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> 
         for index in range(kh * kw):
             i, j = divmod(index, kw)
             product = rounded(values[:, :, i, j] * weights[:, i, j, None, None], dtype)
+            # the products continue the alternation that begins with `first`
             part = (len(first) + index) % 2
             sums[part] = rounded(sums[part] + product, dtype)
         return narrow(sums[0] + sums[1], dtype)

@@ -67,6 +67,7 @@ class Window:
         area = np.full((n, c, height, width), fill, x.dtype)
         middle = area[:, :, self.pads[0] : height - self.pads[1], self.pads[2] : width - self.pads[3]]
         if down or across:
+            # fill the map with the inserted value; the elements of x overwrite their own positions below
             middle[...] = between
         middle[:, :, :: down + 1, :: across + 1] = x
         kh, kw = self.kernel
@@ -75,4 +76,5 @@ class Window:
             raise ValueError(f"a window of {kh} x {kw} does not fit into the padded map of {height} x {width}")
         sn, sc, sh, sw = area.strides
         strides = (sn, sc, sh * self.dilation[0], sw * self.dilation[1], sh * self.stride[0], sw * self.stride[1])
+        # Overlapping windows share elements of `area`, so the result is a view without copies.
         return as_strided(area, (n, c, kh, kw, oh, ow), strides, writeable=False)

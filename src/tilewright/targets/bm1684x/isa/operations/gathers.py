@@ -338,6 +338,7 @@ INSTRUCTIONS = (
 def sort(v: Values) -> dict[str, Array]:
     """Return the first K elements of x in stable sorted order (y), and their `numbers` or positions (index)."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
+    # negating the keys keeps a descending sort stable
     order = np.argsort(-key if v.attribute("descending") else key, kind="stable")[: v.shapes["y"][0]]
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
 
