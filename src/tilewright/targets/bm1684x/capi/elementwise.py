@@ -51,7 +51,6 @@ def related(name: str, y: Place, **operands: Source) -> Run:
     The machine has three relations. The three negated relations need two commands. The first command writes the true
     value where the opposite relation is true, and 0 elsewhere. The second command is an exclusive or with the true
     value: it exchanges the true value and 0.
-
     """
     relation = name.removeprefix("vc_")
     operation = name.replace(relation, NEGATED.get(relation, relation))

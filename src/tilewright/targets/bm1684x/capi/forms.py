@@ -36,7 +36,7 @@ Args = Mapping[str, Any]
 #: A number, the name of a parameter whose argument is the number, or a function of the arguments.
 Size = int | str | Callable[[Args], int]
 Operands = dict[str, Operand | Constant]
-#: From parameters to attributes: the argument of such a parameter becomes an attribute of the command.
+#: For each of these parameters, the attribute of the command that has the argument as its value.
 ATTRIBUTES = {
     "mode": "mode",
     "src_mode": "source_mode",

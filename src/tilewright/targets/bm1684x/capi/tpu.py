@@ -12,7 +12,6 @@
 
 Pass None for NULL, the object itself for a pointer, and a number (or a Constant, to give a bit pattern) for a scalar_t.
 A local address is a byte offset in local memory. An unknown function raises an AttributeError that lists all functions.
-
 """
 
 from __future__ import annotations

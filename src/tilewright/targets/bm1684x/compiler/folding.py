@@ -87,7 +87,7 @@ def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
     assert layer.kernel is not None
     form = gather.form
     oc = layer.kernel.values.shape[0]
-    stride = gather.window.stride[1] if gather.columns else 1  # a copy with this stride takes as many passes
+    stride = gather.window.stride[1] if gather.columns else 1  # a copy takes as many passes as its stride
     copies = len(gather.taps) * (-(-form.h * form.w // config.eu_bytes) * stride + 2)
     return copies + _products(layer, (oc, form.c, *gather.left.kernel), config)
 

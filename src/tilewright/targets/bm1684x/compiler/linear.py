@@ -168,7 +168,7 @@ def machine_window(window: GraphWindow, x: SampleFormat) -> Window:
         sizes = {"padding": window.padding, "strides": (down, across), "dilations": window.dilation}
         name, value = next((name, value) for name, value in sizes.items() if max(value) > LARGEST_PAD)
         raise ir.Refused(f"{name}={list(value)} is not supported; the largest is {LARGEST_PAD}")
-    if top >= window.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of such a row would read no input
+    if top >= window.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of such windows would read no input
         raise ir.Refused(f"padding={list(window.padding)} is not supported: a window lies wholly in the padding")
     return Window(window.kernel, (top, bottom, left, right), (down, across), window.dilation)
 

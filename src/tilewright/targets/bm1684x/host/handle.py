@@ -205,7 +205,7 @@ class Handle:
         self._submit(name, argument, size, waited=False)
 
     def launch_sync(self, name: str, argument: Any = b"", size: int | None = None) -> Launched:
-        """Run a function after all queued launches, and return its outcome. Raises HostError if any of these failed."""
+        """Run a function after all queued launches, and return its outcome. Raises HostError if any launch failed."""
         future = self._submit(name, argument, size, waited=True)
         wait([future])
         with self._lock:

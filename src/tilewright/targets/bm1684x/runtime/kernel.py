@@ -7,11 +7,11 @@
         tpu.bdc.fp_add(b, a, a)
         tpu.gdma.copy(y, b)
 
-`tpu.gdma` (the DMA engine), `tpu.bdc` (compute) and `tpu.hau` (sorting) have a method for each operation. Its
-parameters are the results and the operands, in the order of the operation's description, then attributes by name.
-Commands run immediately, in the order of the calls, and a command waits for all commands before it. Inside `with
-tpu.parallel():`, a command waits only for commands from before the region, so that engines overlap. Commands of a
-region must not depend on each other.
+`tpu.gdma` (the DMA engine), `tpu.bdc` (compute) and `tpu.hau` (sorting) have a method for each operation. Parameters of
+a method are the results and the operands, in the order of the operation's description, then attributes by name.
+Commands run immediately, in the order of the calls, and a command waits for all commands before it. In a region
+(`with tpu.parallel():`), a command waits only for commands from before the region, so that engines overlap. Commands of
+a region must not depend on each other.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, DType, Roun
 SIGNIFICAND = {F16: 11, BF16: 8, F32: 24}
 SMALLEST = {F16: -14, BF16: -126, F32: -126}
 LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
-#: The smallest normal value of f32, which is also that of bf16.
+#: The smallest normal value of f32 and of bf16.
 TINY = np.float32(2.0**-126)
-#: The bits of TINY, and the lowest bit pattern that rounds to TINY in bf16. Values from there on are not flushed,
-#: because rounding comes before flushing.
+#: The bits of TINY, and the lowest bit pattern that rounds to TINY in bf16. Values with this pattern or above are not
+#: flushed, because rounding comes before flushing.
 TINY_BITS = np.uint32(0x0080_0000)
 NEARLY_TINY_BITS = np.uint32(0x007F_C000)
 SIGN_BIT = np.uint32(0x8000_0000)
@@ -122,8 +122,8 @@ def narrow(x: Array, dtype: DType) -> Array:
             return x.astype(np.float16)
     if dtype is BF16:
         bits = np.ascontiguousarray(x).view(np.uint32)  # compares bits, because some processes flush subnormals
-        # bf16 is the upper half of a float32. Subnormals become zero, except those that round up to the smallest normal
-        # value, because rounding comes before flushing.
+        # bf16 is the upper half of a float32. Subnormals become zero, except subnormals that round up to the smallest
+        # normal value, because rounding comes before flushing.
         size = bits & ~SIGN_BIT
         flushed = bits & SIGN_BIT | np.where(size >= NEARLY_TINY_BITS, TINY_BITS, np.uint32(0))
         bits = np.where(size < TINY_BITS, flushed, bits)

@@ -110,7 +110,7 @@ def exponent(v: Values) -> Array:
     """Return the exponent field of the float x, as an integer of x's width or as the power of two with this exponent.
 
     If x is positive and its fraction is about a third or more, the exponent is one larger. Subnormals are not flushed.
-    For a positive NaN, the exponent is that of infinity plus 1, which as a float is 0.
+    For a positive NaN, the exponent is one larger than the exponent of infinity, which as a float is 0.
     """
     source = v.types["x"]
     out = v.types["y"]

@@ -284,7 +284,7 @@ for name, function, work in (("mul", 0, PRODUCT), ("add", 2, SUM), ("sub", 3, SU
     elementwise(f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"), arithmetic=work)
     ar(function, f"fp_{name}", *TWO, operands=2, of=FLOAT)
 as_sources = rules.signed_as_its_sources("a", "b")
-# Each integer operation has two functions: the results of the first wrap around, and those of the second are clamped.
+# Each integer operation has two functions: the first lets results wrap around, and the second clamps the results.
 for name, wraps, clamps, signs, result, work in (
     ("mul", 0, 20, as_sources, EITHER, PRODUCT),
     ("add", 2, 15, as_sources, EITHER, SUM),
