@@ -43,18 +43,13 @@ class Operands(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LinkedStream:
-    """A stream of n instructions with their dependency tokens.
+    """A stream of n instructions with their dependency tokens."""
 
-    `buffer`: the distinct instructions, without tokens. `unit`, `step`, `distinct` int64 [n]: each instruction's unit,
-    step and index in `buffer`. A NOP has the number of the step that follows the NOP. `bits` [4, n]: the token bits, in
-    the order of POP_BITS and PUSH_BITS.
-    """
-
-    buffer: InstructionBuffer
-    unit: Array
-    step: Array
-    distinct: Array
-    bits: Array
+    buffer: InstructionBuffer  # the distinct instructions, without tokens
+    unit: Array  # int64 [n]: the unit of each instruction
+    step: Array  # int64 [n]: the step of each instruction; for a NOP, the next step
+    distinct: Array  # int64 [n]: the index of each instruction in `buffer`
+    bits: Array  # [4, n]: the token bits, in the order of POP_BITS and PUSH_BITS
 
     @property
     def stream(self) -> Stream:
@@ -161,20 +156,14 @@ class Tokens(NamedTuple):
 
 
 class _Links(NamedTuple):
-    """The arrays on which `_link` works. A row is a step or a NOP of the stream; rows are in stream order.
+    """The arrays on which `_link` works. A row is a step or a NOP of the stream; rows are in stream order."""
 
-    `tokens`: the rows. `rows` [1]: the number of rows so far. `clock` [m, units] is the vector clock of each row: the
-    last row of each unit that has certainly ended when the row starts. `now` [units, units]: for each unit, the vector
-    clock of the unit's next row. `wants` [units]: for each unit, the last row that the next row must follow, or NOBODY.
-    `carried` [units]: `wants` of the current step, kept apart because NOPs for the step overwrite `wants`.
-    """
-
-    tokens: Tokens
-    rows: Array
-    clock: Array
-    now: Array
-    wants: Array
-    carried: Array
+    tokens: Tokens  # the rows
+    rows: Array  # [1]: the number of rows so far
+    clock: Array  # [m, units]: for each row, the last row of each unit that has ended when the row starts
+    now: Array  # [units, units]: for each unit, the clock that its next row will have
+    wants: Array  # [units]: for each unit, the last row that the next row must follow, or NOBODY
+    carried: Array  # [units]: `wants` of the current step, which NOPs do not overwrite
 
 
 def _linked(unit: Array, needs: Array) -> Tokens:

@@ -38,18 +38,14 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A layer of a chain: one or more nodes (see joint.py). Only the result of the last node reaches DRAM.
-
-    `operands`: the tensors that the layer reads as input tiles. `reads`: for each operand, the indices of the members
-    that write the operand; () if the host writes the operand. `fixed`: whether the plan is the user's, and must stay.
-    """
+    """A layer of a chain: one or more nodes (see joint.py). Only the result of the last node reaches DRAM."""
 
     sites: tuple[Site, ...]
     lowered: Lowered
     plan: Plan
-    operands: tuple[str, ...]
-    reads: tuple[tuple[int, ...], ...]
-    fixed: bool
+    operands: tuple[str, ...]  # the tensors that the layer reads as input tiles
+    reads: tuple[tuple[int, ...], ...]  # by operand: the members that write it; () if the host does
+    fixed: bool  # whether the plan is the user's, and must stay
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -57,16 +53,12 @@ class Member:
 
 
 class ChainNode(NamedTuple):
-    """A node of a launch. The members with the indices `members` write the node's result to DRAM, one after the other.
-
-    `stored`: whether the result is written to DRAM (a member of several nodes only writes the last node's result).
-    `view`: the layout of the result if the node needs no instructions, because the members write the result anyway.
-    """
+    """A node of a launch."""
 
     site: Site
-    members: tuple[int, ...]
-    stored: bool = True
-    view: Layout | None = None
+    members: tuple[int, ...]  # the members (indices) that write the node's result to DRAM, in order
+    stored: bool = True  # False if another node of the same member writes its result instead
+    view: Layout | None = None  # the layout of the result, if the node needs no instructions
 
 
 @dataclass(eq=False)

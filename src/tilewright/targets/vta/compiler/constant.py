@@ -27,26 +27,18 @@ TOGETHER = 1 << 18
 
 
 class ReducedLayer(NamedTuple):
-    """The part of a linear layer that the machine computes.
+    """The part of a linear layer that the machine computes."""
 
-    `w` int32 (O', T, K'), `start` int64 (O'): weights of kept channels, and the first input channel of each output.
-    `inputs`, `outputs` int64: the kept channels; None if all channels are kept. `per_tap` int64 (O, T): for each tap
-    inside the image, the machine's sum minus the sum of centred codes. `fixed` int64 (O): the centred sums of constant
-    outputs, which the machine does not compute; `constant` bool (O) marks them. `low`, `high` int64 [K']: the range of
-    the codes that the machine holds. `whole`: the weight tensor, if no channel is left out and codes can have any
-    value.
-    """
-
-    w: Array
-    start: Array
-    inputs: Array | None
-    outputs: Array | None
-    per_tap: Array
-    fixed: Array
-    constant: Array
-    low: Array
-    high: Array
-    whole: Tensor | None = None
+    w: Array  # int32 (O', T, K'): the weights of the kept channels
+    start: Array  # int64 (O'): the first input channel of each output
+    inputs: Array | None  # int64: the kept input channels; None if all are kept
+    outputs: Array | None  # int64: the kept output channels; None if all are kept
+    per_tap: Array  # int64 (O, T): the machine's sum minus the sum of centred codes, by tap inside the image
+    fixed: Array  # int64 (O): the centred sums of constant outputs, which the machine does not compute
+    constant: Array  # bool (O): whether an output is constant
+    low: Array  # int64 [K']: the lowest code, as the machine holds it
+    high: Array  # int64 [K']: the highest code
+    whole: Tensor | None = None  # the weight tensor, if nothing is left out and codes can have any value
 
     @property
     def sums(self) -> tuple[int, int]:

@@ -71,16 +71,12 @@ TensorPlaces: TypeAlias = tuple[Place, ...]
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A stream of n instructions, not encoded yet.
-
-    `item`, `step` int64 [n]: the index of each instruction's item in `stream_order.items`, and of its GEMM or ALU step
-    in `steps` (-1 for other instructions).
-    """
+    """A stream of n instructions, not encoded yet."""
 
     linked: LinkedStream
     stream_order: StreamOrder
-    item: Array
-    step: Array
+    item: Array  # int64 [n]: each instruction's item, an index in `stream_order.items`
+    step: Array  # int64 [n]: each GEMM or ALU instruction's step, an index in `steps`; -1 for others
     steps: tuple[Step, ...]
     lists: tuple[UopLists, ...]
     segments: Segments

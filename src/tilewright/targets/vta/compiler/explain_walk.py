@@ -35,18 +35,13 @@ Entry = tuple[int, int, int]
 
 
 class BlockWalk(NamedTuple):
-    """The block walk of a launch: the blocks (see the module) that accumulating GEMM instructions multiply and add.
+    """The block walk of a launch: the blocks (see the module) that accumulating GEMM instructions multiply and add."""
 
-    `gemms`: the indices of these instructions, in execution order. `blocks` int64 [micro-ops, 3]: the blocks of the
-    first `first` instructions, which use the same LOADs. `outer` int64 [gemms, 3]: for the first micro-op of each GEMM,
-    the LOAD (or STORE) of each operand, numbered by DRAM address. `biased`: whether some sums start from a loaded bias.
-    """
-
-    gemms: list[int]
-    first: int
-    blocks: Array
-    outer: Array
-    biased: bool
+    gemms: list[int]  # the indices of these instructions, in execution order
+    first: int  # the number of instructions at the start that use the same LOADs
+    blocks: Array  # int64 [micro-ops, 3]: the blocks of these first instructions
+    outer: Array  # int64 [gemms, 3]: by operand, the LOAD (or STORE) of a GEMM's first micro-op, by DRAM address
+    biased: bool  # whether some sums start from a loaded bias
 
 
 def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> list[Stage]:

@@ -28,19 +28,14 @@ from tilewright.targets.vta.timing import MODELS
 
 
 class NodeMinimum(NamedTuple):
-    """The minimum work of any program for a node with weights. A code or weight is one byte.
-
-    `lanes`: the maximum number of products in one lane of the array in a micro-op. `weights`, `read`: the numbers of
-    weights and of input codes that are multiplied. `written`: the number of result codes that must reach DRAM.
-    `source`: the name of the input.
-    """
+    """The minimum work of any program for a node with weights. A code or weight is one byte."""
 
     products: int
-    lanes: int
-    weights: int
-    source: str
-    read: int
-    written: int
+    lanes: int  # the maximum number of products in one lane of the array in a micro-op
+    weights: int  # the number of weights that are multiplied
+    source: str  # the name of the input
+    read: int  # the number of input codes that are multiplied
+    written: int  # the number of result codes that must reach DRAM
 
 
 def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: frozenset[str]) -> Events:

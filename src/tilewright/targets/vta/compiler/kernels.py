@@ -71,21 +71,15 @@ class Block(NamedTuple):
 
 
 class SumPart(NamedTuple):
-    """A block of a group's sums in an accumulator slot, or with `copies` several blocks with the same taps.
-
-    `rows`, `columns`: the Span.shape of the sums along each axis. The block starts at tile `first` of the slot, with
-    `width` tiles from each row to the next row, and `plane` tiles from each channel tile to the next channel tile.
-    `step`: along each axis, the distance between neighbouring sums of the block in the image of all sums (above 1 in a
-    phase of a pool). `copies`: the dimensions that repeat the sums for other blocks.
-    """
+    """A block of a group's sums in an accumulator slot, or with `copies` several blocks with the same taps."""
 
     rows: tuple[int, int, int, tuple[tuple[int, int, int, int], ...]]
     columns: tuple[int, int, int, tuple[tuple[int, int, int, int], ...]]
-    first: int
-    width: int
-    plane: int
-    step: tuple[int, int] = (1, 1)
-    copies: tuple[Dim, ...] = ()
+    first: int  # the slot's tile at which the block starts
+    width: int  # tiles from each row to the next row
+    plane: int  # tiles from each channel tile to the next channel tile
+    step: tuple[int, int] = (1, 1)  # by axis, the distance of neighbouring sums in the image (a pool: its stride)
+    copies: tuple[Dim, ...] = ()  # the dimensions that repeat the sums for other blocks
 
 
 class Blocks(NamedTuple):
@@ -261,21 +255,15 @@ def _far_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
 
 
 class Step(NamedTuple):
-    """A GEMM instruction (`op` is None) or an ALU instruction, with tile indices relative to slots.
-
-    `reset`: whether the GEMM clears its tiles. `imm`: the immediate that is the second operand of the ALU; if None, the
-    second operand is a tile. `parameters`: whether this operand is a parameter tile. `above`: whether this operand is
-    in the slot of the previous group. `factor` (REQ only): the distance, in tiles, between the factors of an outer
-    iteration and the factors of the next.
-    """
+    """A GEMM instruction (`op` is None) or an ALU instruction, with tile indices relative to slots."""
 
     kernel: RelativeKernel
     op: AluOp | None = None
-    imm: int | None = None
-    reset: bool = False
-    parameters: bool = False
-    factor: int = 0
-    above: bool = False
+    imm: int | None = None  # the second operand of the ALU; None: a tile
+    reset: bool = False  # whether the GEMM clears its tiles
+    parameters: bool = False  # whether the second operand is a parameter tile
+    factor: int = 0  # REQ: tiles from the factors of an outer iteration to those of the next
+    above: bool = False  # whether the second operand is in the slot of the previous group
 
 
 @dataclass(frozen=True, eq=False)

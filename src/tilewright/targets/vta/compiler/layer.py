@@ -74,29 +74,21 @@ class RequantisationKey(NamedTuple):
 
 
 class Immediates(NamedTuple):
-    """The constants in ALU instructions that requantise: zero point and bounds of the output codes, and shifts.
-
-    `left`: whether the sums of some channel are shifted left before the multiplication. `shift`: if not None, sums are
-    only shifted right by this number of bits, with ties rounded up; there are no factors, and the zero point is 0.
-    """
+    """The constants in ALU instructions that requantise: zero point and bounds of the output codes, and shifts."""
 
     zero_point: int
     low: int
     high: int
-    left: bool
-    shift: int | None = None
+    left: bool  # whether the sums of some channel are shifted left before the multiplication
+    shift: int | None = None  # if given, sums are only shifted right (ties up): no factors, zero point 0
 
 
 class Residual(NamedTuple):
-    """A tensor of codes to multiply by 2**(weight + left) and add to a layer's sums.
+    """A tensor of codes to multiply by 2**(weight + left) and add to a layer's sums."""
 
-    GEMM multiplies the codes by 2**weight, then the ALU shifts the products left by `left` bits. `after`: the number of
-    bits by which the sums are shifted right before the codes are added; None if codes are added before the products.
-    """
-
-    weight: int
-    left: int
-    after: int | None
+    weight: int  # GEMM multiplies the codes by 2**weight
+    left: int  # then the ALU shifts the products left by this number of bits
+    after: int | None  # bits by which sums are shifted right before the codes are added; None: before products
 
 
 @dataclass(frozen=True)
@@ -405,17 +397,13 @@ def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) ->
 
 
 class TileTransfer(NamedTuple):
-    """A transfer of `rows` rows of `length` tiles.
+    """A transfer of `rows` rows of `length` tiles."""
 
-    In DRAM, the first row begins at tile `offset` of the tensor, and rows are `stride` tiles apart. On chip, tiles are
-    consecutive from tile `at` of a slot.
-    """
-
-    at: int
-    offset: int
+    at: int  # the first tile of a slot; tiles are consecutive on chip
+    offset: int  # the first tile of the tensor in DRAM
     rows: int
     length: int
-    stride: int
+    stride: int  # tiles from row to row in DRAM
 
 
 @lru_cache(maxsize=65536)

@@ -85,24 +85,17 @@ class Bounds(NamedTuple):
 
 
 class Context(NamedTuple):
-    """The conditions under which a node is lowered.
-
-    `timing`: the timing model that ranks plans. `single`: whether a tile must contain one pixel, without im2col,
-    because another layer on the machine writes the input. `requantises`: whether the machine requantises sums where
-    possible. `proven`: ranges of tensors (see constant.ranges) if the host requantises all sums, else None. `given`:
-    the user's schedule of each layer, by the name of the layer's first node. `starts`: whether the search may change
-    these schedules. `source`: the file of the schedules, for error messages.
-    """
+    """The conditions under which a node is lowered."""
 
     config: Config
     rounding: Rounding
-    timing: str
-    single: bool = False
-    requantises: bool = True
-    proven: Mapping[str, Bounds] | None = None
-    given: Mapping[str, LayerSchedule] = MappingProxyType({})
-    starts: bool = False
-    source: str = "schedule"
+    timing: str  # the timing model that ranks plans
+    single: bool = False  # a tile must contain one pixel, as another layer on the machine writes the input
+    requantises: bool = True  # whether the machine requantises sums where possible
+    proven: Mapping[str, Bounds] | None = None  # ranges (constant.ranges) if the host requantises all sums
+    given: Mapping[str, LayerSchedule] = MappingProxyType({})  # the user's schedules, by first node
+    starts: bool = False  # whether the search may change the user's schedules
+    source: str = "schedule"  # the file of the schedules, for error messages
 
 
 def windowed(

@@ -35,19 +35,14 @@ RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float
 
 
 class Scaling(NamedTuple):
-    """One requantisation: `bias` is added to the accumulator, then the sum is scaled and `zero_point` is added.
+    """One requantisation: `bias` is added to the accumulator, then the sum is scaled and `zero_point` is added."""
 
-    `multiplier`, `shift` int64 [channels] or []: as in TFLite, where a positive shift is to the left. For the float
-    ALU, the multiplier is the bit pattern of a float32. `extra_left`: an extra left shift. `bounds`: the range to which
-    the result is clamped; None if it is not clamped. `bias`: the bias, if it is equal for all channels.
-    """
-
-    multiplier: Array
-    shift: Array
-    extra_left: int = 0
+    multiplier: Array  # int64 [channels] or []: as in TFLite; for the float ALU, the bits of a float32
+    shift: Array  # int64 [channels] or []: as in TFLite, where a positive shift is to the left
+    extra_left: int = 0  # an extra left shift
     zero_point: int = 0
-    bounds: tuple[int, int] | None = None
-    bias: int = 0
+    bounds: tuple[int, int] | None = None  # the range to which the result is clamped, if any
+    bias: int = 0  # the bias, if it is equal for all channels
 
 
 def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding: Rounding) -> Parameters | None:

@@ -111,22 +111,16 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
 
 
 class _Sample(NamedTuple):
-    """The instructions of some groups of a plan, ready for the time pass.
-
-    `groups`: the number of groups in the middle that are left out. `turn`: the number of groups just before the gap
-    whose average score each missing group gets. `repeated`: two steps; the cycles between their ends are the cycles of
-    the `turn` groups. `shorter`: the number of instructions of the `turn` groups. `instructions`: the number of timed
-    instructions. `overhead`: extra cycles per instruction.
-    """
+    """The instructions of some groups of a plan, ready for the time pass."""
 
     program: Elaborated
     relation: Order
-    instructions: int
-    groups: int
-    turn: int
-    repeated: tuple[int, int]
-    shorter: int
-    overhead: float
+    instructions: int  # the number of timed instructions
+    groups: int  # the number of groups in the middle that are left out
+    turn: int  # the number of groups just before the gap, whose average score each missing group gets
+    repeated: tuple[int, int]  # two steps: the `turn` groups take the cycles between their ends
+    shorter: int  # the number of instructions of the `turn` groups
+    overhead: float  # extra cycles per instruction
 
 
 @lru_cache(maxsize=1 << 16)

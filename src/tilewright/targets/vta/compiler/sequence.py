@@ -60,55 +60,39 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StreamOrder:
-    """The items of all layers in stream order: loads merged with the work of the compute and store units.
+    """The items of all layers in stream order: loads merged with the work of the compute and store units."""
 
-    `items`: (layer index, item). `work`: the index of each item in `WorkList.work`, -1 for a load. `regions`: the slots
-    of each layer.
-    """
-
-    items: list[tuple[int, Item]]
-    work: list[int]
-    regions: tuple[Regions, ...]
+    items: list[tuple[int, Item]]  # (layer index, item)
+    work: list[int]  # the index of each item in `WorkList.work`, -1 for a load
+    regions: tuple[Regions, ...]  # the slots of each layer
 
 
 class _StartedGroup(NamedTuple):
-    """A group whose accumulators were started, but whose sums are not added yet.
+    """A group whose accumulators were started, but whose sums are not added yet."""
 
-    `number`: the group's number in the launch, from 1 on. `acc`, `before`: the accumulator slots of the group and of
-    the previous group. `par`: the group's parameter slot, or -1. `above`: the rows of the previous group.
-    """
-
-    number: int
+    number: int  # the group's number in the launch, from 1 on
     group: Group
-    acc: int
-    before: int
-    par: int
-    above: Span | None
+    acc: int  # the accumulator slot of the group
+    before: int  # the accumulator slot of the previous group
+    par: int  # the group's parameter slot, or -1
+    above: Span | None  # the rows of the previous group
 
 
 @dataclass(frozen=True, eq=False)
 class _LayerState:
-    """The state of a layer in a `WorkList`.
-
-    `held`: the data in the slots of each memory. `slots`: the tiles of the slots of each memory. `first`: the number of
-    the layer's first group. `cleared`: for a layer with `carries`, the number of cleared tiles in each accumulator
-    slot. `pieces`: for each weight slot whose chunk is loaded in pieces, the tiles of the pieces. `chunk_runs`: a cache
-    of the runs that add a chunk to a group, by the shapes of both. `joined`: the numbers of the groups whose residual
-    was added. `sources`: for each tensor that other layers write (see LoadTiles), the group that stores each of its
-    tiles.
-    """
+    """The state of a layer in a `WorkList`."""
 
     index: int
     plan: Plan
     where: Regions
-    held: dict[str, Held]
-    first: int
-    cleared: list[int]
-    slots: dict[str, list[slice]]
-    pieces: dict[int, tuple[Range, ...]] = field(default_factory=dict)
-    chunk_runs: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)
-    sources: dict[int, Array] = field(default_factory=dict)
-    joined: list[int] = field(default_factory=list)
+    held: dict[str, Held]  # the data in the slots of each memory
+    first: int  # the number of the layer's first group
+    cleared: list[int]  # with `carries`: the number of cleared tiles in each accumulator slot
+    slots: dict[str, list[slice]]  # the tiles of the slots of each memory
+    pieces: dict[int, tuple[Range, ...]] = field(default_factory=dict)  # the tiles of pieces, by weight slot
+    chunk_runs: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)  # a cache, by shapes
+    sources: dict[int, Array] = field(default_factory=dict)  # by tensor: the group that stores each tile
+    joined: list[int] = field(default_factory=list)  # groups whose residual was added
 
 
 class WorkList:

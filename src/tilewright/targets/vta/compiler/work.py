@@ -44,20 +44,14 @@ LEAST = -128
 
 
 class LoadTiles(NamedTuple):
-    """A load of tiles into slot `slot` (see plan.py) of the memory `memory`.
-
-    `parts`: pairs of a tensor (an operand's number, WEIGHTS or PARAMETERS) and a transfer to tile `at` of the slot.
-    `chunk`: the number of a weight chunk (see Plan.weight_chunks; the tile for residuals is one more chunk, after the
-    last). `piece`: whether the load is a piece of the chunk. A run only waits for the pieces in RunSteps.pieces. `acc`:
-    the accumulator slot that contains the parameter slot (-1: none).
-    """
+    """A load of tiles into slot `slot` (see plan.py) of the memory `memory`."""
 
     memory: Literal["inp", "wgt", "par"]
     slot: int
-    parts: tuple[tuple[int, TileTransfer], ...]
-    chunk: int = -1
-    piece: bool = False
-    acc: int = -1
+    parts: tuple[tuple[int, TileTransfer], ...]  # (tensor, transfer); a tensor is an operand, WEIGHTS or PARAMETERS
+    chunk: int = -1  # a weight chunk (Plan.weight_chunks, then the tile for residuals); -1: none
+    piece: bool = False  # whether the load is a piece of the chunk (see RunSteps.pieces)
+    acc: int = -1  # the accumulator slot that contains the parameter slot, or -1
 
     @property
     def tiles(self) -> Range:
@@ -97,20 +91,15 @@ def parameter_load(layer: Layer, slot: int, outs: Range, acc: int = -1) -> LoadT
 
 
 class RunSteps(NamedTuple):
-    """A run of GEMM or ALU steps on accumulator slot `acc`.
-
-    `inp`, `wgt`, `par`: the slot of each memory that the run reads; -1 if the run reads no slot of this memory.
-    `above`: the accumulator slot of the previous group. `pieces`: the tiles of the weight slot that the run may read,
-    if weights are loaded as pieces; () for the whole slot.
-    """
+    """A run of GEMM or ALU steps on accumulator slot `acc`."""
 
     run: Run
     acc: int
-    inp: int = -1
+    inp: int = -1  # the slot that the run reads, or -1; `wgt` and `par` in the same way
     wgt: int = -1
     par: int = -1
-    above: int = -1
-    pieces: tuple[Range, ...] = ()
+    above: int = -1  # the accumulator slot of the previous group
+    pieces: tuple[Range, ...] = ()  # the only tiles of the weight slot to wait for; (): the whole slot
 
 
 class StoreResults(NamedTuple):
@@ -125,19 +114,14 @@ Item = LoadTiles | RunSteps | StoreResults
 
 
 class PlacedLoad(NamedTuple):
-    """A load for layer `layer`, which stands in the stream before item `at` of `WorkList.work`.
-
-    Three indices in `WorkList.work` limit `at`. `free`, the lower limit: the item after the last user of the
-    overwritten data. `stored`, below `at`: the last store whose result is loaded (-1: the load reads no result).
-    `need`, the upper limit: the first item that uses the load.
-    """
+    """A load for layer `layer`, which stands in the stream before item `at` of `WorkList.work`."""
 
     at: int
-    need: int
+    need: int  # upper limit of `at`: the first item that uses the load
     layer: int
     item: LoadTiles
-    free: int
-    stored: int = -1
+    free: int  # lower limit of `at`: the item after the last user of the overwritten data
+    stored: int = -1  # `at` is above this index: the last store whose result is loaded (-1: none)
 
     @property
     def first(self) -> int:

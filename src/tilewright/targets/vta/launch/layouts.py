@@ -31,19 +31,14 @@ JOINED = "computed with "
 
 
 class Strip(NamedTuple):
-    """The layout of strips: lane `pixel * channels + channel` of tile [channel tile][row][strip].
+    """The layout of strips: lane `pixel * channels + channel` of tile [channel tile][row][strip]."""
 
-    `reads`, `writes`: the pixels of an input strip and of an output strip. `channels`, `outputs`: the channels of an
-    input tile and of an output tile. `first`: the column of the first strip's first pixel, which may lie in the
-    padding. `step`: the distance of input strips, in columns.
-    """
-
-    reads: int
-    writes: int
-    channels: int
-    outputs: int
-    first: int
-    step: int
+    reads: int  # the pixels of an input strip
+    writes: int  # the pixels of an output strip
+    channels: int  # the channels of an input tile
+    outputs: int  # the channels of an output tile
+    first: int  # the column of the first strip's first pixel, which may lie in the padding
+    step: int  # columns from one input strip to the next
 
     @property
     def of_results(self) -> Strip:

@@ -28,18 +28,14 @@ from tilewright.targets.vta.steps.pattern import Origin, Pattern
 
 @dataclass(frozen=True, eq=False)
 class Elaborated:
-    """The steps of a stream of n instructions.
-
-    `kernel` [n]: an index into `kernels`, or -1 for instructions other than GEMM and ALU. `micro_ops` [n]: the number
-    of micro-ops that each instruction executes.
-    """
+    """The steps of a stream of n instructions."""
 
     config: Config
     stream: Stream
     table: StepTable
-    kernel: Array
+    kernel: Array  # [n]: an index into `kernels`, or -1 for instructions other than GEMM and ALU
     kernels: Kernels
-    micro_ops: Array
+    micro_ops: Array  # [n]: the number of micro-ops that each instruction executes
     moves: Moves
     findings: tuple[Finding, ...]
     _fused: dict[tuple[int, ...], Kernel] = field(default_factory=dict)

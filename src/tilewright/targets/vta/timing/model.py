@@ -55,15 +55,11 @@ class Intervals(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """Cycles from compute to store, and from a store to the next store, with which schedules are estimated.
+    """Cycles from compute to store, and from a store to the next store, with which schedules are estimated."""
 
-    `core`: the cycles from the issue of an instruction's last micro-op to the end of the instruction. If a store of n
-    beats starts in cycle 0, the store ends in cycle n + stored, and the next store starts in cycle n + turn.
-    """
-
-    core: int
-    turn: int
-    stored: int
+    core: int  # from the issue of an instruction's last micro-op to the end of the instruction
+    turn: int  # a store of n beats from cycle 0 on: the next store starts in cycle n + turn
+    stored: int  # the store ends in cycle n + stored
 
 
 @dataclass(frozen=True)

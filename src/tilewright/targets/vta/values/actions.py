@@ -53,14 +53,11 @@ _LOADED = {Memory.INP: 1, Memory.WGT: 2, Memory.PAR: 3}
 
 
 class Action(NamedTuple):
-    """A LOAD or STORE (Move), or a GEMM or ALU kernel, to execute. `where` names the instruction in error messages.
-
-    `stored`: whether the kernel is a reset GEMM, and a STORE reads the sum that the reset writes to the out memory.
-    """
+    """A LOAD or STORE (Move), or a GEMM or ALU kernel, to execute."""
 
     work: Move | Kernel
-    where: str
-    stored: bool = False
+    where: str  # names the instruction in error messages
+    stored: bool = False  # whether a STORE reads the sum that this reset GEMM writes to the out memory
 
 
 def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tuple[Action, ...]:
