@@ -168,17 +168,16 @@ CONSTANTS = {Memory.UOP: "UOP", Memory.WGT: "WGT", Memory.INP: "INP", Memory.ACC
 def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], end: str) -> dict[str, bytes]:
     """Return the files of a launch by name. Each file name ends with `end`.
 
-    A launch can place its data in any order, but in a folder the data of each kind are contiguous. Data therefore get
-    new addresses, and transfers get new indices.
-
-    `inputs`: the bytes of input segments, uint8 [1, size], by name. The expected output comes from the simulator.
-    Raises ProgramError, naming the launch, if the launch uses extensions or segments that a folder cannot contain.
+    `inputs`: the bytes of input segments, uint8 [1, size], by name. Raises ProgramError, naming the launch, if the
+    launch uses extensions or segments that a folder cannot contain.
     """
     if config.alu != "upstream" or config.stages != 3:
         reason = f"has alu={config.alu}, stages={config.stages}; the folder is for machines of upstream's"
         raise ProgramError(f"launch '{name}'", reason, "compile it with alu=upstream and stages=3")
     moved = moves(decode(image.insns, config), config, dict.fromkeys(REGIONS, 0))
     home = _homes(moved, image)
+    # A launch can place its data in any order, but in a folder the data of each kind are contiguous. Data therefore get
+    # new addresses, and transfers get new indices.
     placed = dict(_placed(image.segments, _kinds(name, moved, image, home)))
     used = tuple(
         replace(segment, address=placed[segment.name][1]) for segment in image.segments if segment.name in placed
@@ -186,6 +185,7 @@ def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Ar
     insns = _readdressed(image, config, moved, home, {segment.name: segment.address for segment in used})
     by_file = {f"{CODE}{end}.bin": insns.tobytes()}
     lines: list[str] = []
+    # The expected output comes from the simulator.
     contents = _contents(image, used, insns, config, inputs)
     for word, kind in KINDS.items():
         mine = [segment for segment in used if placed[segment.name][0] == word]

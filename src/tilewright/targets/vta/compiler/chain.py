@@ -155,11 +155,7 @@ def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[st
 
 
 def _input_layout(layer: Layer, site: Site, batch: int) -> Layout:
-    """Return the layout in which a layer reads its input.
-
-    Only the host can lay out im2col patches, and rows padded with zeros. A layer may rely on zeros after the last pixel
-    in the last tile of a row. The host writes these zeros, other layers do not.
-    """
+    """Return the layout in which a layer reads its input."""
     op = site.node.op
     x = site.input(0)
     channels = site.input(1 if isinstance(op, FullyConnected) else 0).image[3]  # columns of a matrix row
@@ -170,6 +166,7 @@ def _input_layout(layer: Layer, site: Site, batch: int) -> Layout:
         # The last column that any window reads. If it is outside the image, folded rows need zeros after the last
         # pixel.
         last = (site.output.shape[2] - 1) * window.stride[1] + window.extent[1] - 1 - window.padding[2]
+        # Only the host can lay out im2col patches, and only the host writes zeros after the last pixel of a row.
         host = prod(window.kernel) > 1 if layer.matrix else width % layer.fold > 0 and last >= width
     columns = columns_of(x.shape) if layer.fold > 1 else 0
     pixels = layer.size[0] * layer.size[1]
@@ -268,15 +265,13 @@ def chains(
 def _extension(
     chain: Chain, sites: tuple[Site, ...], lowered: Lowered | str, context: Context
 ) -> tuple[Lowered, Plan] | None:
-    """Return the layer and plan with which the nodes `sites` extend the chain, or None if the chain cannot be extended.
-
-    The search for a plan is slow, so the layout of `lowered` is checked before. The layout is checked again after the
-    search, because the search may choose another form.
-    """
+    """Return the layer and plan with which the nodes `sites` extend the chain; None if they cannot extend it."""
     # If the best layout does not match, the nodes are lowered with one pixel in a tile, as other layers write them.
     for single in (False, True):
         lowering = context._replace(single=single)
         form = lower_fused(sites, lowering) if single else lowered
+        # The search for a plan is slow, so the layout is checked before. The layout is checked again after the search,
+        # because the search may choose another form.
         if not isinstance(form, str) and _follows(chain, sites, form.layer, context):
             layer = plan_layer(sites, lowering, form)
             if not isinstance(layer, str) and _follows(chain, sites, layer[0].layer, context):

@@ -164,12 +164,11 @@ def _arranged(
 ) -> tuple[tuple[Stage, ...], Draft]:
     """Return the stages of a chain with their final plans, and the draft to emit, from disk or tuned now.
 
-    The plans of the layers and the order of the items (as numbers in `WorkList.items`) are kept on disk. The search for
-    the order is most of a compile's work. With the order from disk, a compile makes only one draft. Raises HazardError
-    if a full token queue causes a deadlock.
+    Raises HazardError if a full token queue causes a deadlock.
     """
     new: list[TimedChain] = []
 
+    # The search for the order is most of a compile's work. With the order from disk, a compile makes only one draft.
     @kept_on_disk
     def order(*chain: Any) -> dict[str, Any]:
         new.append(tuned(*chain))

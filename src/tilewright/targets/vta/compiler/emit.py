@@ -306,13 +306,12 @@ class _RunEmitter:
             start += lists.offsets[-1]
 
     def _ahead(self, memory: Memory, offsets: Sequence[int], index: int, depth: int) -> int:
-        """Return the index after the last micro-op list to fetch (see instructions.ahead).
-
-        Layers share lists, so the lists after a missing list may only belong to finished layers. A fetch of such lists
-        would evict lists in use. The fetch therefore ends with the last list that this layer or the next layer uses.
-        """
+        """Return the index after the last micro-op list to fetch (see instructions.ahead)."""
         last = ahead(offsets, index, depth)
         if offsets[-1] > depth:
+            # Layers share lists, so the lists after a missing list may only belong to finished layers. A fetch of such
+            # lists would evict lists in use. The fetch therefore ends with the last list that this layer or the next
+            # layer uses.
             soon = [self._used.get((memory, layer), set()) for layer in (self._layer, self._layer + 1)]
             while last > index + 1 and not any(last - 1 in lists for lists in soon):
                 last -= 1

@@ -127,14 +127,12 @@ def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
 
 @lru_cache(maxsize=1024)
 def _add(key: RequantisationKey, tiles: int) -> tuple[Step, ...]:
-    """Return the ALU steps that rescale two operands, add them, and rescale the sum.
-
-    The parameters of the three rescalings follow each other in this order. In the slot, the second operand follows the
-    first.
-    """
+    """Return the ALU steps that rescale two operands, add them, and rescale the sum."""
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
     total = RelativeKernel(start, start + tiles, start, SINGLE, Dim(tiles, 1, 1))
+    # In the slot, the second operand follows the first. The parameters of the three rescalings have the order of the
+    # steps.
     operands = [_requantise(key, whole, Box(1, tiles, tiles, k * tiles), k * key.tiles, False) for k in (0, 1)]
     result = _requantise(key, whole, Box(1, tiles, tiles), 2 * key.tiles)
     return (*operands[0], *operands[1], Step(total, AluOp.ADD), *result)

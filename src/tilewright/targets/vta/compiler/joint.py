@@ -200,14 +200,13 @@ def with_residual(product: Site, add: Site) -> Site:
 def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
     """Return whether rounding once keeps the codes of a product and an addition, in rounding mode `pow2`.
 
-    There are two conditions. First, the addition must not round, so its operands and result must have one scale.
-    Second, saturation of the product must not change the result. This holds if neither the residual nor the result can
-    be negative: then the clip of the addition gives the same code. `makers`: the earlier nodes, by output name.
+    `makers`: the earlier nodes, by output name.
     """
     op = product.node.op
     y = product.output
     out = add.output
     assert isinstance(op, Linear) and isinstance(add.node.op, Add)
+    # First condition: the addition must not round, so its operands and result must have one scale.
     tensors = [*(add.optional(at) for at in (0, 1)), out]
     if any(tensor is None or tensor.quant != y.quant or tensor.dtype != "int8" for tensor in tensors):
         return False
@@ -221,6 +220,8 @@ def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
         lifted = whole.node.op.shapes(whole) == (out.shape,)
     except ModelError:  # the scale of the sums is no power of two
         return False
+    # Second condition: saturation of the product must not change the result. This holds if neither the residual nor the
+    # result can be negative: then the clip of the addition gives the same code.
     computed = whole.input(3).data is None and _least_code(whole.node.inputs[3], makers) >= 0
     return lifted and computed and (low, high) == (0, CODE_MAX)
 

@@ -215,14 +215,11 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
-    """Return the cheapest choice of loops, lists and separate instructions for the dimensions of a nest.
-
-    Two writes of a tile must be WRITE_BACK micro-ops apart, because the core reads an accumulator while the previous
-    micro-op's write is still pending. All choices are tried: there are at most eight dimensions.
-    """
+    """Return the cheapest choice of loops, lists and separate instructions for the dimensions of a nest."""
     # Only loops over sums may become separate instructions, because their iterations write the same outputs.
     sums = [dim for dim in dims if dim.sums]
     best = None
+    # All choices are tried: there are at most eight dimensions.
     best_cost = float("inf")
     for separate in chain.from_iterable(combinations(sums, count) for count in range(len(sums) + 1)):
         rest = [dim for dim in dims if dim not in separate]
@@ -231,6 +228,8 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
             listed = tuple(dim for dim in rest if dim is not outer and dim is not inner)
             length = prod(dim.extent for dim in listed)
             cost = instructions * (OVERHEAD + LISTED * length)
+            # Two writes of a tile must be WRITE_BACK micro-ops apart, because the core reads an accumulator while the
+            # previous micro-op's write is still pending.
             if cost < best_cost and length <= limit and _far_enough(listed, outer, inner):
                 # Outputs vary fastest in the list, so that writes of other tiles come between two writes of a tile.
                 order = tuple(sorted(listed, key=attrgetter("sums"), reverse=True))

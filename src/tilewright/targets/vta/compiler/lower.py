@@ -230,22 +230,24 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
 def _residual(site: Site, op: Linear, requantisation: Requantisation, config: Config) -> Residual | None:
     """Return how the machine adds a node's residual to the sums; None if this is not possible.
 
-    GEMM adds codes times 2**s with the weights 2**s times the identity. If s <= LARGEST_WEIGHT, this takes one micro-op
-    per output tile. If the ALU shifts the sums right by t bits, the shift can be split: shift by k bits, add the codes
-    times 2**(s - k), shift by t - k bits. The result is the same. For k = t, the split takes one micro-op, too. For k =
-    s < t, it takes one more right shift. In all other cases the ALU shifts the codes left first.
+    GEMM adds codes times 2**lift with the weights 2**lift times the identity.
     """
     tensor = op.residual(site)
     lift = op.lift(site)
     if tensor is None or tensor.zero_point or tensor.dtype != "int8" or config.acc.width < SUM_BITS:
         return None
+    # The cheapest case: one micro-op per output tile.
     if lift <= LARGEST_WEIGHT:
         return Residual(lift, 0, None)
+    # If the ALU shifts the sums right by t bits, the shift can be split without changing the result: shift by k bits,
+    # add the codes times 2**(lift - k), shift by t - k bits. For k = t, the split takes one micro-op, too. For k = lift
+    # < t, it takes one more right shift.
     shift = requantisation.immediates.shift if requantisation.immediates else None
     if shift is not None and config.stages == 3:  # one unit runs GEMM and ALU
         after = min(shift, lift)
         if lift - after <= LARGEST_WEIGHT:
             return Residual(lift - after, 0, after)
+    # In all other cases the ALU shifts the codes left first.
     return Residual(LARGEST_WEIGHT, lift - LARGEST_WEIGHT, None) if lift <= LARGEST_WEIGHT + LARGEST_SHIFT else None
 
 

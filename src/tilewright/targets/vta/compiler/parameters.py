@@ -84,17 +84,18 @@ def of_product_shift(
 ) -> Parameters | None:
     """Return the parameters of a right shift with ties rounded up: a tile of bias + rounding half per channel tile.
 
-    If the ALU has the operation REQ, the parameters are operands of REQ, whose high product rounds ties up. There are
-    three conditions: all channels have the same shift of 0..30 bits, zero points are 0, and REQ (if any) multiplies
-    integers. Without REQ, the accumulators must also have 32 bits, so that a bias fits. Returns None otherwise.
+    Returns None if the conditions for this form are not met.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)
     shift = ascending(-power_of_two(requant.real, f"op '{site.node.name}'"))
+    # Zero points must be 0, and REQ (if the ALU has it) must multiply integers: then its high product rounds ties up.
     if correction.any() or out.zero_point or out.dtype != "int8" or config.alu == "float":
         return None
+    # All channels must have one shift.
     if shift.size > 1 or not 0 <= shift[0] < 31:
         return None
+    # Without REQ, an accumulator holds the bias.
     if not config.has_parameters and config.acc.width < BIAS_BITS:
         return None
     wide = np.tile(_bias(site, correction.shape[2]), layer.fold)

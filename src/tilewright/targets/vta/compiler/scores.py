@@ -176,8 +176,7 @@ def smallest(plan: Plan, config: Config) -> Config:
     """Return the machine with the smallest memories in which a plan has the same slots.
 
     A plan with one byte plane takes exactly the same cycles on both machines. A plan with several byte planes may
-    differ by a few cycles, because slots have other addresses, and micro-op lists that are equal by chance are loaded
-    once.
+    differ by a few cycles, because its slots have other addresses, and equal micro-op lists are loaded once.
     """
     slot_sizes = plan.slot_sizes()
     places = RegionAllocator(config, alone=True).allocate(plan)

@@ -254,13 +254,14 @@ def _by_time(work_list: WorkList, draft: Draft, trace: Trace) -> tuple[WorkList,
     """Return a work list and its draft with the work sorted by start cycle.
 
     After sorting, a position in the work stands for a time that is the same on all units. The order of each unit and
-    all dependences stay, because an item starts after all items on which it depends. An item starts at its first step,
-    store, or load of parameters. The item's micro-op loads and NOPs may come earlier.
+    all dependences stay, because an item starts after all items on which it depends.
     """
     if work_list.line.gemm == work_list.line.alu:  # with one compute unit, the work is already in order
         return work_list, draft
     work = np.array(draft.stream_order.work)
     starts = np.zeros(len(work), np.int64)
+    # An item starts at its first step, store, or load of parameters. The item's micro-op loads and NOPs may come
+    # earlier.
     firsts = np.flatnonzero((draft.step >= 0) | (draft.linked.unit == work_list.line.store))[::-1]
     starts[draft.item[firsts]] = trace.start[firsts]
     given = [

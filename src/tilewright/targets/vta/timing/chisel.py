@@ -41,8 +41,7 @@ def _simulated(program: Elaborated, timing: Timing) -> Simulated:
     """Return the costs of a launch.
 
     A step frees its unit at the end of the step. A transfer has a command for each burst. Padding is written while data
-    arrive, in the cycles without a beat. A LOAD without padding on the left and right spends one cycle on each row of
-    data before it writes the padding below (core/TensorLoadNarrowVME.scala:120).
+    arrive, in the cycles without a beat.
     """
     config = program.config
     moved = program.moves
@@ -51,6 +50,8 @@ def _simulated(program: Elaborated, timing: Timing) -> Simulated:
     works = moved.transfers | (moved.padding > 0)
     wide = np.append([config.dram_tile_bytes(memory) <= beat for memory in Memory], False)[moved.memory]
     wide |= moved.memory == Memory.UOP
+    # A LOAD without padding on the left and right spends one cycle on each row of data before it writes the padding
+    # below (core/TensorLoadNarrowVME.scala:120).
     pauses = (moved.left + moved.right == 0) & (moved.bottom > 0)
     priority = np.zeros(len(kernel), np.int64)
     for place, memory in enumerate(PORTS):

@@ -122,16 +122,14 @@ def delivered(simulated: Simulated) -> int:
 
 
 def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
-    """Return the minimum cycles from a unit's last micro-op to the end of the launch.
-
-    In any order, the result of the last micro-op must still be stored. `last`: the unit's last step. FINISH is the last
-    step in any order, and the launch ends when FINISH has left the unit.
-    """
+    """Return the minimum cycles from a unit's last micro-op to the end of the launch. `last`: the unit's last step."""
     costs = simulated.costs
     store = program.moves.stores
+    # FINISH is the last step in any order, and the launch ends when FINISH has left the unit.
     finish = int(costs.tail[last]) if program.stream.opcode[last] == Opcode.FINISH else 0
     if not store.any() or not program.micro_ops.any():
         return finish
+    # In any order, the result of the last micro-op must still be stored.
     ends = costs.lead + data_cycles(simulated) + np.maximum(costs.busy, costs.settle)
     return int(costs.tail[program.micro_ops > 0].min() + ends[store].min()) + finish
 

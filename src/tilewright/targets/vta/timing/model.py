@@ -262,17 +262,16 @@ def _waits(kernel: Kernel, interval: int, latency: int) -> int:
     """Return the cycles that an instruction stalls for its own results, if micro-ops reuse a tile too soon.
 
     If an earlier micro-op read a tile as a destination, a later micro-op reads the tile at least `latency` cycles
-    later. Each micro-op takes `interval` cycles; REQ also reads factors, one tile per cycle, before each outer
-    iteration. A micro-op reads the source tile in its first cycle and the destination tile in its last cycle. A stall
-    delays all later micro-ops.
+    later. Each micro-op takes `interval` cycles. A stall delays all later micro-ops.
     """
     count = kernel.size
     if count < 2:
         return 0
     first = np.arange(count) * interval
     if kernel.factors is not None:
-        # Before each outer iteration, one tile of factors is read per cycle.
+        # Before each outer iteration, REQ reads factors, one tile per cycle.
         first += FACTOR_TILES * (1 + np.arange(count) // (count // kernel.outer))
+    # A micro-op reads the source tile in its first cycle and the destination tile in its last cycle.
     last = first + interval - 1
     dst = kernel.dst
     src = kernel.src if kernel.reads_source else kernel.dst
@@ -329,23 +328,21 @@ PAD = 1
 
 
 def _hls(program: Elaborated, timing: Timing) -> Simulated:
-    """Return the costs of a launch on upstream's HLS design.
-
-    The rows of a transfer run in sequence, and a STORE ends with its write response.
-
-    The model assumes sequential rows, because each row is a memcpy. Upstream's vivado.tcl joins its AXI masters
-    (instructions, micro-ops, three data ports) into one port; AXI has separate data buses for reads and writes.
-    """
+    """Return the costs of a launch on upstream's HLS design."""
     config = program.config
     moved = program.moves
     store = program.moves.stores
     costs = Costs.of(
         lead=np.full(len(program.stream), timing.dispatch, np.int64),
+        # A STORE ends with its write response. The model assumes that rows run in sequence, because each row is a
+        # memcpy.
         busy=compute(program, timing) + PAD * moved.padding + np.where(store, config.dram_latency, 0),
         rows=np.where(moved.transfers, moved.rows, 0),
         row_bytes=moved.row_bytes,
         writes=store.astype(np.int64),
     )
+    # Upstream's vivado.tcl joins its AXI masters (instructions, micro-ops, three data ports) into one port. AXI has
+    # separate data buses for reads and writes.
     return Simulated(costs, timing.channel(config), Fetch(INSN_BYTES, config.queue_depth))
 
 
@@ -371,8 +368,7 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
     """Return costs whose cycles are a lower bound for any schedule of the same instructions.
 
     Only the throughput of the units and the tokens limit the cycles. The model omits latencies, dispatch, fetch,
-    pipelines, full command and token queues, and the write response. Each unit has its own DRAM port. A transfer takes
-    one cycle per beat, with whole beats for each row. Padding takes one cycle per tile.
+    pipelines, full command and token queues, and the write response. Each unit has its own DRAM port.
     """
     config = program.config
     moved = program.moves
@@ -380,6 +376,7 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
     rows = np.where(moved.transfers, moved.rows, 0)
     costs = Costs.of(
         lead=np.full(len(program.stream), timing.dispatch, np.int64),
+        # A transfer takes one cycle per beat, with whole beats for each row. Padding takes one cycle per tile.
         busy=compute(program, timing) + moved.padding + rows * -(-moved.row_bytes // beat),
         rows=rows,
         row_bytes=moved.row_bytes,

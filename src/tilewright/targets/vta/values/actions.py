@@ -61,12 +61,7 @@ class Action(NamedTuple):
 
 
 def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tuple[Action, ...]:
-    """Return the actions that execute the steps `sequence`.
-
-    `stored`: the steps that `stored_resets` returns. Accumulating GEMMs are deferred until another instruction touches
-    their tiles, then merged. This is legal because additions commute, and a few large products take less time than many
-    small products.
-    """
+    """Return the actions that execute the steps `sequence`. `stored`: the steps that `stored_resets` returns."""
     kernels = program.kernel[sequence].tolist()
     moves = program.moves.of(sequence)
     used = ascending(program.kernel[sequence])
@@ -79,6 +74,8 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     touched = _touched(program, sequence).T.tolist()
     for step, index, move, extent in zip(sequence.tolist(), kernels, moves, touched, strict=True):
         if index >= 0 and accumulates[index]:
+            # Accumulating GEMMs are deferred until another instruction touches their tiles, then merged. This is legal
+            # because additions commute, and a few large products take less time than many small products.
             pending.add(index, low[index], high[index])
             continue
         if index < 0 and move.memory in _SILENT:
@@ -114,9 +111,7 @@ class _Pending:
 def _touched(program: Elaborated, sequence: Array) -> Array:
     """Return the memory and range of tiles that each step changes or stores: int64 [3, n].
 
-    Rows are the memory (0 acc, 1 inp, 2 wgt, 3 par), the lowest tile, and the highest tile + 1. For an ALU operation
-    other than REQ, the range includes the tiles that the operation reads, because deferred GEMMs must run before such a
-    read.
+    Rows are the memory (0 acc, 1 inp, 2 wgt, 3 par), the lowest tile, and the highest tile + 1.
     """
     kernel = program.kernel[sequence]
     moved = program.moves
@@ -124,6 +119,7 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
     # The rows of `spans` are dst, src, wgt.
     (low, first, _), (high, last, _), _ = program.kernels.spans
     reads = among(program.kernels.form, (ALU, ALU_IMMEDIATE))
+    # The range includes the tiles that the ALU (but not REQ) reads, because deferred GEMMs must run before such a read.
     low, high = np.where(reads, np.minimum(low, first), low), np.where(reads, np.maximum(high, last), high)
     runs = kernel >= 0
     loaded = np.array([_LOADED.get(item, 0) for item in Memory] + [0])[memory]
@@ -164,13 +160,14 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
 def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, int]]) -> bool:
     """Return whether a STORE among `rows` (step, kernel, low, high) may read a tile whose last writer is a reset.
 
-    The test may return True although there is no such STORE. It assumes that a reset writes its whole range of tiles,
-    and that other kernels write a range only if the range has no holes.
+    The test may return True although there is no such STORE.
     """
     kernels = program.kernels
     low, high, dense = (part[0] for part in program.kernels.spans)
     spans = list(map(slice, low.tolist(), high.tolist()))
     resets = kernels.resets.tolist()
+    # The test assumes that a reset writes its whole range, and that another kernel writes only if its range has no
+    # holes.
     certain = (kernels.resets | dense).tolist()
     marks = [bytes([reset]) * (span.stop - span.start) for reset, span in zip(resets, spans, strict=True)]
     by_reset = bytearray(program.config.out.depth)  # slices are short: faster than array operations
@@ -243,8 +240,7 @@ def plan(
 ) -> tuple[Action | StepBatch, ...]:
     """Return the plan of the value pass: actions and batches, in the order of the steps in `sequence`.
 
-    `stored`: the result of `stored_resets`. `samples`: the number of samples that run at once. This number decides
-    which steps the compiled loop runs.
+    `stored`: the result of `stored_resets`. `samples`: the number of samples that run at once.
     """
     deep = _deep(program)[sequence]
     # A deep instruction is a separate batch. The steps before and after it are planned recursively.
@@ -254,6 +250,7 @@ def plan(
     enough = SHORTEST if loop.in_lanes(program.config) and samples == 1 else ENOUGH
     if len(sequence) < enough or program.config.stages != STAGES:
         return actions(program, sequence, stored)
+    # The number of samples decides which steps the compiled loop runs.
     short = _short(program, samples)[sequence]
     # Pairs (first, one past the last) of consecutive steps that the loop may run.
     runs = np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2)

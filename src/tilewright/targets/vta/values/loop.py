@@ -20,8 +20,7 @@ from tilewright.targets.vta.isa.own import FIRST_OWN
 from tilewright.targets.vta.values.tables import Expressions, KernelTable, Steps
 from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_interleaved, emit_products
 
-#: Kinds of steps. RESET_OUT: a reset whose value in the out memory a STORE reads. RESET_KEEP: a reset that does not
-#: write the out memory.
+#: Kinds of steps. RESET_OUT: a STORE reads the value that the reset wrote to out. RESET_KEEP: out is not written.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU, OWN_ALU = range(8)
 NONE = -1  # an ALU operation that does not change acc
 TO_INP, TO_WGT, TO_ACC = range(3)  # the memory that a LOAD writes
@@ -287,9 +286,8 @@ def products(
 ) -> None:
     """Multiply LANES inp values by LANES**2 wgt values and add to LANES acc values; row i of wgt is for inp value i.
 
-    The weights of GROUP rows are interleaved, and the weights of the next GROUP rows begin `pitch` values later. The
-    product is repeated `count` times with the same weights, in steps of `to_step` values of acc and `by_step` values of
-    inp. inp has the bias BIAS.
+    `pitch`: the values from one group of GROUP interleaved rows of weights to the next. The product is repeated `count`
+    times with the same weights, in steps of `to_step` values of acc and `by_step` values of inp.
     """
     rows = np.lib.stride_tricks.as_strided(wgt[w:], (LANES // GROUP, GROUP, LANES), (pitch, 1, GROUP))
     weights = rows.reshape(LANES, LANES).astype(acc.dtype)

@@ -116,12 +116,12 @@ class Machine:
     def _shifts(self) -> Array:
         """Return the shift amounts of SHR, int64 [2, 2n]; negative amounts shift left.
 
-        The first n columns are for a non-negative second operand, indexed by its low log2(n) bits. The last n columns
-        are for a negative second operand, indexed in the same way. Row 1 is for a negative immediate field, row 0 for
-        other fields.
+        Row 1 is for a negative immediate field, row 0 for other fields.
         """
         kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
         bits = 8 * kind.itemsize
+        # The first n columns are for a non-negative second operand, indexed by its low log2(n) bits. The last n columns
+        # are for a negative second operand, indexed in the same way.
         operand = np.concatenate([np.arange(bits), np.arange(-bits, 0)]).astype(kind)
         forms = (alu.Form(self.rules, self.config.acc.width, negative_field=negative) for negative in (False, True))
         rows = (alu.shift_amount(operand, form) for form in forms)
