@@ -146,11 +146,9 @@ class Prepared:
         Machine(self.elaborated.config, dram, samples).run(self.plan(options, samples))
 
     def sequence(self, options: RunOptions) -> Array:
-        """Return the steps in the order selected by `options`.
-
-        If `options` select stream order and the check finds nothing, every legal order gives the same values. In this
-        case, loads run as late as possible, so that more GEMMs are adjacent and can be merged.
-        """
+        """Return the steps in the order selected by `options`."""
+        # If the check finds nothing, every legal order gives the same values. In this case, loads run as late as
+        # possible, so that more GEMMs are adjacent and can be merged.
         if options.order == "stream" and options.check and not self.findings:
             table = self.elaborated.table
             others = len(table.units) - 1

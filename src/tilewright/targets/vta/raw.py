@@ -64,8 +64,7 @@ KINDS = {
 def read(folder: Path, config: Config) -> Loaded:
     """Read a folder: a program of one launch for each NAME, and its expected outputs.
 
-    An instruction may load the unused rest of a file's last page of DRAM, whose bytes are 0. A finding lists such
-    bytes. Raises ProgramError, naming the file, if a file is missing or malformed, or if data have no address.
+    Raises ProgramError, naming the file, if a file is missing or malformed, or if data have no address.
     """
     ends = sorted(path.name[len(CODE) : -len(".bin")] for path in folder.glob(f"{CODE}*.bin"))
     if not ends:
@@ -76,6 +75,8 @@ def read(folder: Path, config: Config) -> Loaded:
     findings: list[Finding] = []
     for launch, output, missing in launches:
         expected |= given.left_by(program, launch, output)
+        # An instruction may load the unused rest of a file's last page of DRAM, whose bytes are 0. A finding lists such
+        # bytes.
         findings += (finding.inside(launch.name) for finding in missing)
     return Loaded(program, expected, tuple(findings))
 

@@ -276,9 +276,10 @@ def _compared(axis: Pooled, extent: int) -> Iterator[tuple[int, tuple[int, int, 
     """Yield (phase number, (low, high, first)) for each tap of a pool, except the tap of the first phase.
 
     The windows of outputs low..high-1 contain the tap. Sum `first` of the phase is the tap in the window of output
-    `low`. A phase with `twice` has two taps.
+    `low`.
     """
     for number, phase in enumerate(axis.phases):
+        # A phase with `twice` has two taps.
         for later in range(1 + phase.twice) if number else ():
             low = max(0, phase.first - later)
             high = min(extent, phase.first + phase.span.extent - later)

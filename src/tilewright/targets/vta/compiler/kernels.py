@@ -170,13 +170,10 @@ def _sum_kernels(
 
 
 def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Merge the dimensions of a nest of loops where possible.
-
-    Dimensions of extent 1 are dropped. Two dimensions become one if, for all three indices, a step of the outer
-    dimension equals all steps of the inner dimension.
-    """
+    """Merge the dimensions of a nest of loops where possible, and drop dimensions of extent 1."""
     kept = [dim for dim in dims if dim.extent > 1]
     for outer, inner in permutations(kept, 2):
+        # For all three indices, a step of the outer dimension must equal all steps of the inner dimension.
         if outer.sums == inner.sums and outer[1:4] == tuple(inner.extent * step for step in inner[1:4]):
             joined = inner._replace(extent=outer.extent * inner.extent)
             return merged([joined if dim is inner else dim for dim in kept if dim is not outer])

@@ -296,16 +296,14 @@ def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
 
 
 def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
-    """Lower an average pool to a layer that sums codes; the host divides the sums.
-
-    A pool over the whole image has a second form, which treats image rows as input channel tiles. In this form, sums
-    begin when the first rows are loaded.
-    """
+    """Lower an average pool to a layer that sums codes; the host divides the sums."""
     lowered = _pooled(site, op.window, context, 1)
     layer = lowered.layer
     height, width = lowered.layer.size
     if context.proven is None or op.window.kernel != (height, width) or any(op.window.padding) or height == 1:
         return lowered
+    # A pool over the whole image has a second form, which treats image rows as input channel tiles. In this form, sums
+    # begin when the first rows are loaded.
     rows = replace(
         layer,
         size=(layer.in_tiles, width),

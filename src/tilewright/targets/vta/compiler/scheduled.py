@@ -24,10 +24,7 @@ def compile_scheduled(
 ) -> Program:
     """Compile a network with the plans in a schedule. For all other layers, the compiler searches plans.
 
-    With `search`, the search starts from the schedule. Three programs are made: with the schedule's plans, with a
-    search that begins with these plans, and with a search only. For each launch, the version with the fewest cycles
-    under the timing model is used. The result is therefore at least as fast as the schedule alone, and as the search
-    alone.
+    With `search`, the search starts from the schedule.
 
     The same schedule, machine and timing model give the same program. A schedule does not contain the order of
     instructions; the same deterministic search finds this order. Raises InputError if the schedule is of another
@@ -38,6 +35,9 @@ def compile_scheduled(
     _check_used(schedule, given)
     if not search:
         return given
+    # Three programs are made: with the schedule's plans, with a search that begins with these plans, and with a search
+    # only. The fastest version of each launch is used, so the result is at least as fast as the schedule alone, and as
+    # the search alone.
     started = compile_graph(graph, config, rounding, timing, schedule, starts=True)
     return _fastest((given, started, compile_graph(graph, config, rounding, timing)), config, timing)
 

@@ -292,16 +292,13 @@ def _by_time(work_list: WorkList, draft: Draft, trace: Trace) -> tuple[WorkList,
 
 
 def _user(work_list: WorkList, load: PlacedLoad) -> int:
-    """Return the index in `WorkList.work` of the first item that uses the loaded data.
-
-    No item uses the weights of a kernel row that only multiplies padding. For such a load, return the item after the
-    load.
-    """
+    """Return the index in `WorkList.work` of the first item that uses the loaded data."""
     for index in range(load.need, len(work_list.work)):
         layer, work = work_list.work[index]
         uses = isinstance(work, RunSteps) and getattr(work, load.item.memory) == load.item.slot
         if layer == load.layer and uses:
             return index
+    # No item uses the weights of a kernel row that only multiplies padding. The result is then the item after the load.
     return min(load.need, len(work_list.work) - 1)
 
 

@@ -225,13 +225,13 @@ def close_group(layer: Layer, group: Group, above: Span | None, limit: int, copi
     """Return the ALU steps between a group's sums and its store.
 
     `above`: the rows of the previous group. `copies`: whether only the ALU writes the out memory, as with four stages.
-    If no other step would write it, the ALU then adds 0 to the sums.
     """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
     pooled = maxima(group.rows, group.columns, group.outs.size, above, limit) if layer.pool else ()
     if layer.requantisation:
         return (*pooled, *epilogue(layer, group, limit))
+    # Without this step, the sums would not reach the out memory.
     return (copy(group.tiles),) if copies else ()
 
 

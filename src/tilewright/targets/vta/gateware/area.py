@@ -249,17 +249,15 @@ def bram36(config: Config) -> float:
 
 
 def rams(config: Config) -> Iterator[Ram]:
-    """Yield the memories of the machine that may use block RAM. All other memories have at most 64 words.
-
-    The number of banks of a memory is the number of tiles in a beat; a beat may also be a part of a tile. With four
-    stages, each bank of acc is divided into the parts that the units use in turn.
-    """
+    """Yield the memories of the machine that may use block RAM. All other memories have at most 64 words."""
     for sram in config.chips:
         bits = 8 * sram.tile_bytes
         bus = config.bus_bits
+        # A memory has one bank for each tile in a beat; a beat may also be a part of a tile.
         lanes = max(1, bus // bits)
         parts = 1 if sram.name == "out" else max(1, bits // bus)
         depth = max(1, sram.depth // lanes)
+        # With four stages, each bank of acc is divided into the parts that the units use in turn.
         shares = min(config.acc_banks, depth) if sram.name == "acc" and config.stages == 4 else 1
         yield Ram(sram.name, lanes * shares, depth // shares, parts, bits // parts)
     yield Ram("command queues", len(config.pipeline.units), config.queue_depth, 1, 8 * INSN_BYTES)

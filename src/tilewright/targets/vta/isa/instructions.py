@@ -277,11 +277,9 @@ def alone(offsets: Sequence[int], index: int, depth: int) -> int:
 
 
 def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Return one past the last list to fetch: the missing list `index`, and some of the lists after it.
-
-    This is the compiler's policy. If the lists of the whole program fit the cache of `depth` micro-ops, all later lists
-    are fetched. Otherwise lists are fetched up to a quarter of the cache.
-    """
+    """Return one past the last list to fetch: the missing list `index`, and some of the lists after it."""
+    # If the lists of the whole program fit the cache of `depth` micro-ops, all later lists are fetched. Otherwise lists
+    # are fetched up to a quarter of the cache.
     share = depth if offsets[-1] <= depth else max(1, depth // 4)
     last = index + 1
     while last + 1 < len(offsets) and offsets[last + 1] - offsets[index] <= share:

@@ -44,8 +44,7 @@ class Elaborated:
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
         """Return the program with the operands of the reset GEMMs in `stored` added to their footprints.
 
-        `stored`: the result of values.actions.stored_resets. Its entry for a reset GEMM has the out tiles that the GEMM
-        writes and a STORE reads.
+        `stored`: the result of values.actions.stored_resets.
         """
         table = self.table
         footprint = self.table.footprint.copy()

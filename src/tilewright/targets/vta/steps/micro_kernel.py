@@ -156,12 +156,9 @@ class Kernel:
         return replace(self, pattern=last), again + self.origin[0]
 
     def would_read(self, tiles: Array) -> Array:
-        """Return footprint rows: the tiles that a reset GEMM reads for the sums that it writes to the out memory.
-
-        Under Semantics.reset_writes_out, a reset clears acc, but writes the sum that it would have accumulated to the
-        out memory. The rows have the operands of these sums (inp, wgt, and acc before the reset), for the out tiles
-        `tiles`.
-        """
+        """Return footprint rows: what a reset GEMM reads for the sums that it writes to the out tiles `tiles`."""
+        # Under Semantics.reset_writes_out, a reset clears acc, but writes the sum that it would have accumulated to the
+        # out memory. The operands of this sum are inp, wgt, and acc before the reset.
         last, again = self.last_writes
         mine = np.isin(last.dst, tiles)
         acc = np.setdiff1d(last.dst[mine], again)

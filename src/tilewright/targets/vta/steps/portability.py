@@ -105,11 +105,12 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
 def write_distance(program: Elaborated) -> list[Finding]:
     """Return findings for instructions that reuse an accumulator tile before the pipeline has written it back.
 
-    Upstream's HLS design ignores this dependence (pragma DEPENDENCE): software must respect it. Upstream's runtime
-    (VerifyDep) forbids an early write of the tile, which includes a read of the tile as dst. This check also covers an
-    ALU operation that reads the tile as src. Upstream's C model and this simulator do not reproduce the wrong values.
-    Resets are exempt, because a reset depends on no earlier value.
+    Upstream's HLS design ignores this dependence (pragma DEPENDENCE): software must respect it. Upstream's C model and
+    this simulator do not reproduce the wrong values.
     """
+    # Upstream's runtime (VerifyDep) forbids an early write of the tile, which includes a read of the tile as dst. This
+    # check also covers an ALU operation that reads the tile as src. Resets are exempt, because a reset depends on no
+    # earlier value.
     near = _near(program.kernels)
     findings: list[Finding] = []
     for step in np.flatnonzero(program.kernel >= 0).tolist():
