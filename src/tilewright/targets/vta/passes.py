@@ -299,6 +299,8 @@ def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
     stores = np.flatnonzero((opcode == Opcode.STORE) & program.moves.transfers)
     if not finish.size or not stores.size or not relation.complete:
         return []
+    # `clock` counts the steps of the store unit that end before FINISH starts. Later steps of the unit have higher
+    # ranks.
     late = stores[relation.clock[finish[0], line.store] <= relation.rank[stores]]
     if not late.size:
         return []

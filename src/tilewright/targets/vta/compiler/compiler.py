@@ -123,6 +123,7 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
 
 
 def _arrays(chain: Chain, places: tuple[TensorPlaces, ...], code: Code) -> dict[str, Array]:
+    # Views, and nodes that are fused with an earlier node, have no instructions.
     positions = [position for position, node in enumerate(chain.nodes) if chain.leads(node)]
     arrays: dict[str, Array] = {"insns": code.insns, "dram.uop": code.uops.reshape(-1)}
     if len(chain.nodes) > 1:

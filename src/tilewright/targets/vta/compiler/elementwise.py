@@ -90,8 +90,9 @@ def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     real = x.scale / out.scale
     if isinstance(op, Mul):
+        # The constant becomes a part of the factor.
         real *= site.input(1).scale * (int(site.constant(1).item()) - site.input(1).zero_point)
-    parts = proven_product(site, real, rounding) if real else None
+    parts = proven_product(site, real, rounding) if real else None  # it divides by the factor
     if parts is None:
         return f"no factor of this ALU gives the results of rounding {rounding.name} for all codes"
     lowered = _elements(site, "sum", context)

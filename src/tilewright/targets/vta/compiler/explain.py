@@ -66,7 +66,7 @@ def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
         return []
     figures = passes.figures(layers, len(launch.nodes))
     total = f"{passes.trace.cycles} cycles (timing model {timing})"
-    single = layers is None
+    single = layers is None  # a launch of one layer has no array `layer`
     stages = []
     for node, layer in zip(launch.nodes, figures, strict=False):
         most = f", {layer.binds} binds" if layer.binds else ""

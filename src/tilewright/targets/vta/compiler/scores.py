@@ -231,7 +231,7 @@ def _elaborated(draft: Draft, config: Config) -> Elaborated:
         pops=pops,
         pushes=pushes,
         footprint=np.zeros(len(stream), np.int64),
-        footprints=NOWHERE,
+        footprints=NOWHERE,  # neither `order` nor a timing model reads footprints
     )
     moved = moves(stream, config, dict.fromkeys(REGIONS, 0))
     micro_ops = np.append(kernels.micro_ops, 0)[kernel]

@@ -180,6 +180,7 @@ class VtaSystem(Part):
             *drive(registers, status=vta.done, cycles=cycles),
             self.interrupt.eq(vta.done),
         ]
+        # The register `cycles` counts from the launch to the end of FINISH, and keeps its value until the next launch.
         with m.If(vta.launch):
             m.d.sync += [cycles.eq(0), runs.eq(1)]
         with m.Elif(vta.done):

@@ -102,6 +102,7 @@ class Dispatcher(Part):
             pushes.eq(Cat(now["push_prev"], now["push_next"]) & sides),
             self.insn.ready.eq(self.start),
         ]
+        # `start` has priority: `ends` and the next `start` can be high in the same cycle, and the unit then stays held.
         with m.If(self.start):
             m.d.sync += [held.eq(1), self.current.eq(self.insn.payload)]
         with m.Elif(self.ends):

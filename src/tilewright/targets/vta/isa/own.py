@@ -183,6 +183,7 @@ def _operation(data: Any, folder: Path | None) -> OwnOperation:
     if missing := [key for key in ("name", "opcode", "meaning") if key not in data]:
         raise ConfigError(where, f"has no {missing[0]}", "give name, opcode and meaning")
     values = dict(data)
+    # JSON has no tuples, but a frozen operation must be hashable.
     if isinstance(values.get("energy"), list):
         values["energy"] = tuple(values["energy"])
     for key in ("meaning", "lane"):

@@ -139,8 +139,9 @@ def unpack(
         stored = result.read(outputs[form.result][:, begin : begin + form.result_bytes])
         site = result.site
         if form.codes:
-            codes = given_back(np.ascontiguousarray(stored), site.output)
+            codes = given_back(np.ascontiguousarray(stored), site.output)  # the ALU has requantised the sums
         elif isinstance(site.node.op, MatMul):
+            # Both operands vary, so the compiler could not compute the correction for the zero points.
             operands = [_held(launch, graph, values, site.input(operand).name) for operand in (0, 1)]
             sums = stored + _product_correction(site, *operands)
             codes = site.node.op.finish(site, sums, rounding_mode(rounding))

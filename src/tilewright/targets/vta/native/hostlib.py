@@ -48,6 +48,7 @@ def tables(config: Config) -> str:
     loads = [memory for memory in LOADED if memory in config.memories]
     if not config.rules.loads_acc_8bit:
         loads.remove(Memory.ACC_8BIT)
+    # The field memory_type has three bits. Codes without a memory get an empty row.
     memories = [
         (config.dram_tile_bytes(memory), config.sram(memory).depth, int(memory in loads), memory.name.lower())
         if memory in config.memories

@@ -424,7 +424,7 @@ def shift_or_compare(do: int, a: Array, b: Array, size: int) -> None:
     """Execute a shift or a comparison of two values. The result is in `a`."""
     if do == Do.SHL:
         for j in range(size):
-            a[j] = a[j] << (b[j] & 63) if b[j] >> 6 == 0 else 0
+            a[j] = a[j] << (b[j] & 63) if b[j] >> 6 == 0 else 0  # other amounts than 0..63 shift all bits out
     elif do == Do.SHR:
         for j in range(size):
             a[j] = a[j] >> (b[j] if b[j] >> 6 == 0 else 63)
