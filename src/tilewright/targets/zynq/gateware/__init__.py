@@ -1,1 +1,1 @@
-"""The engine in gateware (Amaranth): its state machines, stores and compute unit, and the design for a board."""
+"""The engine in gateware (Amaranth), and the files of a design for a board."""

@@ -1,7 +1,8 @@
 """Run a layer on the compiled gateware, with a PS that serves its pages, and compare it with the simulator.
 
 The comparison covers the bits of all results, the cycles of the layer, and the number of page services per store. If
-the simulator knows the order of page services, it also compares the block and the engine cycle of each service.
+the simulator knows the order of page services, the comparison also covers the block and the engine cycle of each
+service.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from tilewright.targets.zynq.timing.walk import uses
 from tilewright.targets.zynq.values import machine
 
 RESULT = STORES.index("result")
-#: Cycles between the descriptor and the start, in which the gateware computes the sizes of the layer.
+#: The start comes this number of cycles after the descriptor, while the gateware computes the sizes of the layer.
 SETTLE = 4
-#: The largest number of differences to report.
+#: At most this number of differences is reported.
 MOST_DIFFERENCES = 8
 
 
 class ServedPage(NamedTuple):
-    """A page service: the number of the store, the block, and the time of its beginning.
+    """A page service: the number of the store, the block, and the start.
 
-    `at` is the number of cycles in which the engine worked before the service. With two frames, `at` counts all cycles.
+    With one frame, `at` counts the engine cycles (without waits) before the service. With two frames, it counts all
+    cycles.
     """
 
     store: int
@@ -46,9 +48,10 @@ class ServedPage(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """The run of a layer on the RTL: results in the order of writing, uint8 [outputs]; cycles; page services in order.
+    """The run of a layer on the RTL.
 
-    `engine`: cycles without waits, or None with two frames.
+    `results`, uint8 [outputs], and `served` are in the order of time. `engine` is the number of cycles without waits,
+    or None with two frames.
     """
 
     results: Array
@@ -58,18 +61,18 @@ class RtlRun:
 
 
 class SteadyPace:
-    """Delays of the PS and the engine: no additional cycles. Tests have a class with random delays."""
+    """The PS and the engine have no additional delays. Tests replace this class by a class with random delays."""
 
     def delay(self) -> int:
-        """Return the additional cycles of the PS for a page."""
+        """Return the additional cycles of a page service."""
         return 0
 
     def hold(self, model: Model) -> int:
-        """Stop the engine for some cycles while it works. Return the number of these cycles."""
+        """Stop the working engine for some cycles, and return their number."""
         return 0
 
 
-#: The delays in a run whose cycles are compared.
+#: The pace of a run whose cycles are compared.
 STEADY = SteadyPace()
 
 
@@ -82,9 +85,9 @@ def component(config: Config) -> Any:
 def run(
     image: LayerImage, data: Array, engine: str = "verilator", pace: SteadyPace = STEADY, wave: Wave | None = None
 ) -> RtlRun:
-    """Run a layer on the compiled RTL. `data` are the codes of one sample, (rows, cols, ic) or (r).
+    """Run a layer on the compiled RTL. `data` has the codes of one sample, (rows, cols, ic) or (r).
 
-    The additional cycles of `pace` are in `cycles`, but not in `engine`.
+    In the result, `cycles` includes the delays of `pace`, but `engine` does not.
     """
     layer = image.layer
     config = layer.config
@@ -130,7 +133,7 @@ def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int
 
 
 def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: SteadyPace) -> RtlRun:
-    """Act as the PS: move blocks when the engine waits, until the engine is idle."""
+    """Act as the PS of an engine with one frame: move the requested block whenever the engine waits."""
     config = layer.config
     results: dict[int, Array] = {}
     served = list[ServedPage]()
@@ -156,7 +159,7 @@ def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pac
 def _move(
     model: Model, config: Config, blocks: dict[str, Array], results: dict[int, Array], store: int, block: int, end: int
 ) -> None:
-    """Move a block to a store, or from the result store to `results`, a beat per cycle. `done` is high before `end`."""
+    """Move a block to a store, or from the result store to `results`, and pulse `done` in the cycle before `end`."""
     if store == RESULT:
         model.step(drain(config))
         count = config.block_bytes("result") // beat_bytes(config)
@@ -180,9 +183,9 @@ def _move(
 
 
 def compare(name: str, image: LayerImage, data: Array, engine: str, pace: SteadyPace = STEADY) -> CosimCase:
-    """Run a layer on the RTL and in the simulator, on one sample. Return the result of the comparison.
+    """Run a layer on the RTL and in the simulator for one sample, and compare the runs.
 
-    Raises ConfigError or MachineError if there is no gateware for the configuration or the layer (engine.py).
+    Raises ConfigError or MachineError if the gateware does not support the configuration or the layer (engine.py).
     """
     require(image.layer.config)
     require_layer(name, image)
@@ -207,7 +210,7 @@ def compare(name: str, image: LayerImage, data: Array, engine: str, pace: Steady
 
 
 def times(layer: Layer, ran: RtlRun, steady: bool) -> list[tuple[int, str]]:
-    """Return the cycle and a message for each difference in time: of page services, engine cycles and all cycles."""
+    """Return (cycle, message) for each difference in the page services, the engine cycles or the total of cycles."""
     planned = service.schedule(layer)
     differences = _services(layer, planned, ran) if layer.config.frames == 1 or steady else []
     cycles = ran.cycles + layer.config.relayout * layer.outputs
@@ -221,12 +224,12 @@ def times(layer: Layer, ran: RtlRun, steady: bool) -> list[tuple[int, str]]:
 
 
 def in_order(layer: Layer, codes: Array) -> Array:
-    """Return a sample's results (as values.machine gives them) in the order of writing, uint8."""
+    """Arrange a sample's results from values.machine in the order of writing, uint8."""
     return codes.reshape(-1)[placement.writing_order(layer)].view(np.uint8)
 
 
 def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tuple[int, str]]:
-    """Return the cycle and a message for the first page services that differ."""
+    """Return (cycle, message) for each page service that differs."""
     counts = {store: sum(page.store == number for page in ran.served) for number, store in enumerate(STORES)}
     loads = {**dict.fromkeys(STORES, 0), **planned.loads()}
     differences = [
@@ -234,7 +237,7 @@ def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tupl
         for store in STORES
         if counts[store] != loads[store]
     ]
-    if differences or (layer.conv and layer.config.layout != "rows"):  # here the simulator only counts services
+    if differences or (layer.conv and layer.config.layout != "rows"):  # services are only counted
         return differences
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
     began = planned.waits.at if layer.config.frames == 1 else planned.service.start
@@ -253,7 +256,7 @@ def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tupl
 
 
 def _order(served: ServedPage) -> tuple[int, bool, int]:
-    """Return the sort key of a page service: the simulator lists results first, then the other services by store."""
+    """Return the sort key of a page service. At equal times, results come first, then the other stores in order."""
     return served.at, served.store != RESULT, served.store
 
 
@@ -262,10 +265,10 @@ def _text(served: ServedPage) -> str:
 
 
 def _begin(layer: Layer, served: ServedPage) -> int:
-    """Return the engine cycle of a page request in the simulator: the first cycle of the request's iteration."""
+    """Return the engine cycle at which the simulator has a page request of the RTL."""
     if layer.kind != Kind.FC or served.store == RESULT or layer.config.frames > 1:
         return served.at
-    # In an FC layer, the RTL requests a page when a lane needs its word. The simulator uses the begin of the iteration.
+    # In an FC layer, the RTL requests a page when a lane needs it; the simulator, at the start of the lane's iteration.
     step = layer.config.iteration(fc=True)
     column = layer.depth * step + (0 if layer.config.write_behind else 1)
     before, inside = divmod(served.at, column)
@@ -273,6 +276,6 @@ def _begin(layer: Layer, served: ServedPage) -> int:
 
 
 def waveform(image: LayerImage, data: Array, path: Path, cycles: tuple[int, int] | None) -> None:
-    """Write a waveform of `cycles` of a layer (first, last; None: all), by CXXRTL: Verilator has no waveforms here."""
+    """Write a waveform of the cycles (first, last) of a layer, or of all cycles (None), by a run with CXXRTL."""
     first, last = cycles or (0, 1 << 40)
     run(image, data, "cxxrtl", wave=Wave(path, max(0, first), last))

@@ -1,8 +1,8 @@
-"""The engine: connects state machines, loaders, paged stores, compute unit and the path of results.
+"""The engine: state machines, loaders, paged stores, compute unit and the path of results, with their connections.
 
-The current state makes a step in each cycle, except when an access misses, when `waiting` is set, and when the PS holds
-the engine. Words and sums in the pipeline still move to their registers. A complete block is in its store after drain()
-cycles.
+The state machine advances in each cycle, except when an access misses, when the engine waits, and when the PS holds the
+engine. Words and sums that are already in the pipeline still move on: drain() cycles later, all results of a complete
+block are in the store.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.targets.zynq.gateware.stores import Ahead, OperandStore, Paging,
 from tilewright.targets.zynq.gateware.unit import SUMMED, ComputeUnit, Pool
 from tilewright.targets.zynq.isa.image import LayerImage
 
-#: For each key with missing gateware: the supported value, and the parts that other values would need.
+#: The keys for which the gateware supports one value: this value, and the part that other values would need.
 BATCH = {"fc_batch": (1, "an accumulator for each sample")}
 DOCUMENTED = {
     "banked": (0, "a window buffer, because the ports of a store do not give all operands of an iteration (window=1)"),
@@ -31,24 +31,24 @@ DOCUMENTED = {
     "macs_per_dsp": (1, "a compute unit for several sums, and a window buffer (window=1)"),
     **BATCH,
 }
-#: The largest width of the PS's port in bytes with `window`, because a line of weights consists of whole beats.
+#: The largest width of the PS's port with `window` in bytes. A line of weights (144 bytes) must consist of whole beats.
 WIDEST = 16
 
 
 def drain(config: Config) -> int:
-    """Return the number of cycles until a complete result block can be read: its last result must be stored."""
+    """Return the number of cycles after which the last result of a complete block is stored."""
     if config.window:
-        return SUMMED + config.outputs + LATENCY  # from a sum to the last result of its group
+        return SUMMED + config.outputs + LATENCY  # up to the last result of the group
     return LATENCY + late(config) + 1
 
 
 def beat_bytes(config: Config) -> int:
-    """Return the width of the PS's port in bytes: `axi_bytes` rounded up to a power of two, at least 4."""
+    """Return the width of the PS's port in bytes: the power of two that is at least `axi_bytes` and 4."""
     return max(4, 1 << (config.axi_bytes - 1).bit_length())
 
 
 def require(config: Config) -> None:
-    """Check that a configuration has gateware. Raises ConfigError, which names the first key without gateware."""
+    """Raises ConfigError, with the first unsupported key, if the gateware does not support a configuration."""
     for key, (value, needed) in (BATCH if config.window else DOCUMENTED).items():
         if (actual := getattr(config, key)) != value:
             raise ConfigError(
@@ -65,14 +65,14 @@ def require(config: Config) -> None:
         if config.block_bytes(store) < beat_bytes(config):
             reason = f"a {store} block has {config.block_bytes(store)} bytes, less than one transfer of the PS"
             raise ConfigError("zynq gateware", reason, f"set {store}_bits higher, or axi_bytes lower")
-    least = drain(config) + 3  # plus the cycles of the request, the last beat and `done`
+    least = drain(config) + 3  # also count the request, the last beat and `done`
     if config.handshake < least:
         reason = f"handshake={config.handshake} is too short: results reach their store up to {least} cycles later"
         raise ConfigError("zynq gateware", reason, f"set handshake={least} or more")
 
 
 def require_layer(name: str, image: LayerImage) -> None:
-    """Check that the gateware can run a layer. Raises MachineError if only the simulator can run the layer."""
+    """Raises MachineError if only the simulator, not the gateware, can run a layer."""
     if image.layer.channels > FACTORS:
         reason = f"has {image.layer.channels} output channels; the gateware holds {FACTORS} requantisation factors"
         raise MachineError(f"layer '{name}'", reason, "split the layer")
@@ -86,24 +86,26 @@ def require_layer(name: str, image: LayerImage) -> None:
                 raise MachineError(f"layer '{name}'", reason, "use a zero point that is a code")
 
 
-#: The stores that the PS fills, and the width of their words in bits.
+#: The word width in bits of each store that the PS fills.
 OPERANDS = {"data": 8, "weight": 8, "bias": 32}
 
 
 class Engine(Part):
-    """The engine without its registers on AXI4-Lite.
+    """The engine without its AXI4-Lite registers.
 
-    `start` runs the layer of `descriptor`. The descriptor must be stable from four cycles before `start`.
+    A pulse of `start` runs the layer of `descriptor`, which must be stable for the four cycles before the pulse.
     """
 
     def __init__(self, config: Config) -> None:
-        # `waiting`: the PS must move block `block` of store number `store`, to DDR if `write` is set, and then pulse
-        # `done`. With two frames, the PS sets `job`, waits for `ready`, moves the block and pulses `done`
-        # (stores.Ahead). `hold`: the PS stops the engine. `idle`: no layer runs. `interrupt`: the engine is idle, waits
-        # for a page, or (with two frames) is ready for a page. The PS's port moves one beat of store number
-        # `page_store` per cycle. `page_write`: `page_data` is written. `page_result`: the beat of the result store
-        # whose address came in the previous cycle. `factor_write`: write a word of the requantisation factors
-        # (results.py). `moves`, `stage`, `step`, `lane` show the state of the engine.
+        # While `waiting` is 1, the PS must move block `block` of store number `store` (to DDR if `write` is 1), and
+        # then pulse `done`. With two frames, the PS sets `job`, waits for `ready`, moves the block and pulses `done`
+        # (stores.Ahead). The input `hold` stops the engine. `idle` is 1 if no layer runs. `interrupt` is 1 if the
+        # engine is idle, waits for a page, or (with two frames) is ready for a page.
+        #
+        # The PS's port accesses one beat of store number `page_store` per cycle: `page_write` writes `page_data`, and
+        # `page_result` is the beat of the result store at the address of the previous cycle. `factor_write` writes a
+        # word of the requantisation factors (results.py). `moves`, `stage`, `step` and `lane` show the state of the
+        # engine.
         require(config)
         self.config = config
         self.beat = 8 * beat_bytes(config)
@@ -161,12 +163,12 @@ class Engine(Part):
             moves=~paging.stalls & ~self.hold & ~self.idle,
             idle=(states.stage == Stage.IDLE) | (states.stage == Stage.FLUSH) & states.flushed,
         )
-        # Operands: the current loader supplies the address for each store.
+        # The loader of the current layer supplies an address for each store.
         stores = self._stores(m, paging)
         column = Signal(16)
         m.d.comb += column.eq(Mux(states.is_fc, fc.column, conv.column))
         used = self._requests(m, states, (conv, fc, pool), stores, column)
-        # The operands arrive a cycle later, in the unit's lanes or in the pool.
+        # The operands arrive one cycle later, in the unit's lanes or in the pool.
         unit = self._unit(m, states, stores, used)
         m.d.sync += pool.arrives.eq(pool.next)
         m.d.comb += pool.word.eq(stores["data"].read.data)
@@ -182,12 +184,12 @@ class Engine(Part):
             pools=pool.next & pool.gives,
             last=Mux(states.elements, pool.last, states.last),
         )
-        # A group that begins a result block waits for a frame. So does an element that completes a result of a pool.
+        # A sum, or a pool's element that completes a result, waits for a free frame if it begins a result block.
         begins = states.requests & states.first | states.elements & pool.gives
         self._leave(m, pool, results, paging, results.full & begins if self.ahead else results.full)
 
     def _unit(self, m: Module, states: States, stores: dict[str, Any], used: dict[str, Signal]) -> ComputeUnit:
-        """Add the compute unit. Its operands are words of the stores with their zero points subtracted."""
+        """Add the compute unit. Its operands are the words of the stores minus their zero points."""
         operands = {}
         for name, letter in (("data", "x"), ("weight", "w")):
             word = stores[name].read.data
@@ -202,7 +204,7 @@ class Engine(Part):
         base = Signal(signed(BITS))
         with m.If(after(m, self.moves & bias.en, 1)):
             m.d.sync += base.eq(bias.data)
-        # The next sum's bias may have arrived since the last request.
+        # Delay the bias as well, because the bias of the next sum may arrive before this sum begins.
         begin = after(m, base, 2 + self.config.lat_use)
         with m.If(states.accumulates):
             m.d.sync += acc.eq(Mux(states.begins, begin, acc) + unit.sum)
@@ -211,7 +213,7 @@ class Engine(Part):
     def _requests(
         self, m: Module, states: States, parts: tuple[Any, ...], stores: dict[str, Any], column: Value
     ) -> dict[str, Signal]:
-        """Read each store at the address from the current loader. Return whether the arriving words are used."""
+        """Read each store at the current loader's address. Return the signals that say whether the words are used."""
         conv, fc, pool = parts
         used = {name: Signal(name=f"{name}_used") for name in ("data", "weight")}
         for name, is_used in used.items():
@@ -236,7 +238,10 @@ class Engine(Part):
         return used
 
     def _leave(self, m: Module, pool: Pool, results: ResultWriter, paging: Paging | Ahead, miss: Value) -> None:
-        """Connect the path of results to the pool and the PS. `miss`: the engine must wait for the result block."""
+        """Connect the path of results to the pool and the PS.
+
+        While `miss` is 1, the engine waits for the result block.
+        """
         m.d.comb += drive(results, **ports(self, "page_address", *FACTOR_PORTS))
         m.d.comb += drive(results, pool_result=pool.result, done=paging.result.done)
         m.d.comb += drive(paging.result, miss=miss, ready=results.leaves)
@@ -254,7 +259,7 @@ class Engine(Part):
         return OperandStore(bits, OPERANDS[name], config.block_bits, self.beat, config.frames)
 
     def _stores(self, m: Module, paging: Paging | Ahead) -> dict[str, Any]:
-        """Add the stores that the PS fills, connected to its port and to the page requests."""
+        """Add the stores that the PS fills. Connect them to the PS's port and to the page requests."""
         stores: dict[str, Any] = {name: self._store(name) for name in OPERANDS}
         common = {"address": self.page_address, "data": self.page_data, **ports(self, "start", "moves")}
         for name, store in stores.items():

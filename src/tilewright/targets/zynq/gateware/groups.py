@@ -1,12 +1,12 @@
-"""Position groups: the positions of a convolution that are summed together, and the loading of their data.
+"""Position groups (the positions of a convolution that are summed together), and the loads of their data.
 
-Consecutive positions in a data block read consecutive pixels of three rows, and one more pixel at both ends of each
-run. This also holds at the ends of the image's rows, because taps outside of the image are masked. A group's data are
-therefore three runs of pixels in the block.
+The data of a group are three runs of contiguous pixels in a data block: for each of three rows, the pixels of the
+positions and one more pixel at both ends. A run may continue on the next row of the image, because taps outside of the
+image are masked.
 
-The window buffer has room for the pixels of two groups, in memory made of logic. The kernels of a weight block read one
-group, one kernel after the other, 16 channels of all pixels per cycle. Meanwhile the port of the data store loads the
-next group. The buffer has a memory for each pixel and for even and odd groups of channels.
+The window buffer, made of logic, has room for the pixels of two groups. The kernels of a weight block read one group,
+one kernel after another, 16 channels of all pixels per cycle. At the same time, the port of the data store loads the
+next group. The buffer has two memories for each pixel: one for the even and one for the odd groups of channels.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from tilewright.hdl.parts import Part, after, clear, drive, flags
 from tilewright.targets.zynq.config import DEEPEST, GROUP, LINE, Config
 from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR
 
-#: Rows of the window.
+#: The number of rows of the window.
 ROWS = 3
-#: Groups of 16 channels of a line of data.
+#: The number of 16-channel groups in a line of data.
 SLOTS = LINE["data"] // GROUP
-#: The sides of the image that a position touches. Taps beyond these sides are masked.
+#: A position may be at these sides of the image. Taps beyond a side are masked.
 SIDES = ("left", "right", "top", "bottom")
 
 
 def columns(config: Config) -> int:
-    """Return the number of pixels of a row of the window."""
     return config.outputs + 2
 
 
@@ -38,12 +37,13 @@ class Groups(Part):
     """Steps through the position groups, and requests the data of each group, one line per cycle."""
 
     def __init__(self, config: Config) -> None:
-        # `start`: begin a layer with its first group. `next`: go to the next group. `more`: there is a group to load;
-        # without `more`, `next` requests nothing. `asks`: line `offset` of block `block` is requested. The 16 words of
-        # the line from `slot` on are channel group `group` of pixel (`row`, `column`) of the window. `pair`: the next
-        # 16 words are the next channel group. `filled`: this request is the group's last. `kept`: all blocks fit into
-        # the store. `count`: the number of positions in the group. `sides`: for each position, the sides of the image
-        # that it touches. `is_end`: this is the image's last group.
+        # `start` begins a layer with its first group. `next` moves to the next group, and requests its data if `more`
+        # is 1. While `asks` is 1, line `offset` of block `block` is requested: its 16 words from `slot` on are channel
+        # group `group` of pixel (`row`, `column`) of the window, and with `pair`, the next 16 words are the next
+        # channel group. `filled` marks the last request of a group. With `kept`, all blocks fit into the store.
+        #
+        # `count` is the number of positions in the group, and `sides` has the sides of the image at which each of them
+        # is. `is_end` marks the last group of the image.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -61,7 +61,7 @@ class Groups(Part):
 
     def define(self, m: Module) -> None:
         config = self.config
-        # Sizes in groups of 16 channels, valid a few cycles after the descriptor.
+        # Sizes in groups of 16 channels. They are valid a few cycles after the descriptor.
         depth = Signal(12)
         line = Signal(ADDRESS)
         image = Signal(ADDRESS)
@@ -80,19 +80,19 @@ class Groups(Part):
         self._requests(m, depth, line, place)
 
     def _positions(self, m: Module, depth: Signal, line: Signal, whole: Signal, words: int) -> Value:
-        """Add the registers of the group's first position; return the address of the next group's first pixel."""
+        """Add the registers of a group's first position. Return the address of the next group's first pixel."""
         outputs = self.config.outputs
         x = Signal(12)
         y = Signal(12)
         below = Signal(ADDRESS)
         corner = Signal(signed(ADDRESS))
-        # Whether the block serves the row `down` rows below the first position.
+        # For each `down`: whether the block serves the row that is `down` rows below the first position.
         serves: list[Value] = [Signal(name=f"serves{down}") for down in range(1, outputs + 1)]
         lines = _multiples(line, outputs)
         depths = _multiples(depth, outputs)
         for down, is_served in enumerate(serves, 1):
             m.d.comb += is_served.eq((whole | (below + lines[down] <= words)) & (y + down < self.layer.rows))
-        # Each position, also the position after the group, follows from the previous one without a division.
+        # Derive each position (up to the first position of the next group) from its predecessor, without a division.
         across = [x]
         downward = [Signal(ceil_log2(outputs + 1), name="down0")]
         exists = [Signal(name="exists0", init=1)]
@@ -114,7 +114,7 @@ class Groups(Part):
         goes_on = Signal()
         bottom = Signal(13)
         m.d.comb += count.eq(outputs)
-        for number in reversed(range(1, outputs)):  # the number of positions that exist
+        for number in reversed(range(1, outputs)):  # count the positions that exist
             with m.If(~exists[number]):
                 m.d.comb += count.eq(number)
         m.d.comb += [
@@ -141,7 +141,7 @@ class Groups(Part):
         return place
 
     def _requests(self, m: Module, depth: Signal, line: Signal, place: Value) -> None:
-        """Add the requests of the group's data: run by run, pixel by pixel, channel group by channel group."""
+        """Add the requests of a group's data. The loops are, outermost first: runs, pixels, channel groups."""
         begin = Signal(signed(ADDRESS))
         address = Signal(signed(ADDRESS))
         step = Signal(2)
@@ -170,24 +170,24 @@ class Groups(Part):
 
 
 def _multiples(value: Value, last: int) -> list[Value]:
-    """Return `value` times 0, 1, .. `last`, computed by additions: a multiplication may use a multiplier block."""
+    """Return `value` times 0 to `last`, by additions: a multiplication could be mapped to a multiplier block."""
     multiples: list[Value] = [Const(0)]
     for _ in range(last):
         multiples.append(multiples[-1] + value)
     return multiples
 
 
-#: Bits of 16 channels of a pixel.
+#: The width of 16 channels of a pixel in bits.
 PIXEL = 8 * GROUP
 
 
 class WindowBuffer(Part):
-    """Two groups of positions, numbers 0 and 1."""
+    """A buffer for the data of two position groups, number 0 and number 1."""
 
     def __init__(self, config: Config) -> None:
-        # The inputs `asks` to `pair` are a request of Groups, for position group `fills`.
-        # `line`: the line requested in the previous cycle. Words of uint8 become int8 numbers.
-        # `pixels`: channel group `group` of position group `uses`, in the same cycle: row by row, 16 channels each.
+        # `asks`, `pair`, `slot`, `row`, `column` and `asked` (the channel group) are a request of Groups, for position
+        # group `fills`. One cycle later, `line` is the requested line. uint8 words are converted to int8 numbers.
+        # `pixels` has channel group `group` of position group `uses`, without delay: row by row, 16 channels per pixel.
         self.columns = columns(config)
         super().__init__(
             **flags(In, "asks", "pair", "fills", "uses"),

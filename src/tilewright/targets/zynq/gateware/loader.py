@@ -1,7 +1,7 @@
-"""The loader's addresses: for each lane, the data word and the weight to read, in convolutions and FC layers.
+"""The loader's addresses in convolutions and FC layers: the data word and the weight to read for each lane.
 
-A walker has the registers of a state machine's loops. The engine moves the walker to the next lane, to the next
-iteration of the same sum, or to the next sum. Addresses are sums of the loops' registers; no division is needed.
+A walker contains the loop counters. The engine moves the walker to the next lane, to the next iteration of the same
+sum, or to the next sum. The walker updates addresses by additions, so it needs no division.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tilewright.hdl.parts import Part, clear, drive, flags
 from tilewright.targets.zynq.config import GROUP, LANES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT
 
-#: A signed address of a word in an operand's address space (image.MAX_WORDS), in bits.
+#: The width of a signed address in an operand's address space of image.MAX_WORDS words.
 ADDRESS = 29
 
 
 def operand_of(config: Config, store: str) -> data.StructLayout:
-    """Return the struct that describes a lane's word of a store.
+    """Return the struct that describes the word of a store for a lane.
 
-    If `used` is 0, the lane has the value 0, for padding or after the end of a sum. `needed`: the word's block must be
-    in the store, even if the lane does not use the word. `more`: the iteration that begins with this lane also reads
-    the next block. `kept`: all blocks fit into the store, and are loaded only once.
+    If `used` is 0 (padding, or after the end of a sum), the lane gets the value 0. If `needed` is 1, the word's block
+    must be in the store, even if the word is not used. With `more`, the iteration that begins with this lane also reads
+    the next block. With `kept`, all blocks fit into the store, so each of them is loaded once.
     """
     bits = dict.fromkeys(("used", "needed", "more", "kept"), 1)
     return data.StructLayout({**bits, "block": config.block_bits, "offset": getattr(config, f"{store}_bits")})
@@ -39,23 +39,21 @@ DESCRIPTOR = data.FlexibleLayout(
 )
 
 
-#: The word of a convolution for a lane: its tap, its channel in the group, and whether the iteration has no more words.
-#: Then addresses in the group's first channel: of the window, of the window's current row, and of the current tap.
+#: The position of a lane in a convolution: the tap (dx, dy), and the channel in the channel group. With `is_over`, the
+#: iteration has no more words. Then three addresses in the group's first channel: of the window, of the window's
+#: current row, and of the current tap.
 LANE = data.StructLayout(
     {"dx": 2, "dy": 2, "channel": 4, "is_over": 1} | dict.fromkeys(("begin", "line", "tap"), signed(ADDRESS))
 )
 
 
 class Walker(Part):
-    """The ports of a walker. `start` begins a layer."""
+    """The ports of a walker. A pulse of `start` begins a layer."""
 
     def __init__(self, config: Config) -> None:
-        # `next_lane`: go to the next lane. It may be high together with `next_iteration` or `next_sum`.
-        # `next_iteration`: go to the next iteration of the same sum. `next_sum`: go to the next sum.
-        # `complete`: the lane of this cycle is the last lane of the sum.
-        # `last`: this is the layer's last sum.
-        # `column`: the output channel or the FC output.
-        # `short`: the rest of an FC sum has fewer products than there are lanes.
+        # `next_lane`, `next_iteration` (of the same sum) and `next_sum` move the walker. `next_lane` may be 1 together
+        # with one of the others. `complete` marks the last lane of a sum, and `last` marks the last sum of the layer.
+        # `column` is the output channel or the FC output. With `short`, fewer products than lanes remain in an FC sum.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -69,7 +67,7 @@ class Walker(Part):
 
 
 class FcLoader(Walker):
-    """FC layers: the data and weights of a column in the order of their words."""
+    """The walker of FC layers: the data and weights of a column, in the order of their words."""
 
     def define(self, m: Module) -> None:
         config = self.config
@@ -91,10 +89,10 @@ class FcLoader(Walker):
             used.eq((k < self.layer.r) & (lane < config.fc_lanes)),
             *(place.eq(used) for operand in (self.data, self.weight) for place in (operand.used, operand.needed)),
         ]
-        place = Mux(k == self.layer.r, 0, k)  # the next column begins with word 0
+        place = Mux(k == self.layer.r, 0, k)  # the next column begins at word 0
         m.d.comb += drive(self.data, block=place >> config.data_bits, offset=place)
         m.d.comb += drive(self.weight, block=weight >> config.weight_bits, offset=weight)
-        rest = Signal(range(LANES))  # the iteration's lanes after the first
+        rest = Signal(range(LANES))  # the number of lanes after the first in this iteration
         m.d.comb += drive(
             self.data,
             more=(k + rest) >> config.data_bits != self.data.block,
@@ -117,11 +115,10 @@ class FcLoader(Walker):
 
 
 class ConvLoader(Walker):
-    """Convolutions: 9 taps of 16 channels (or of all channels, if there are fewer), in the order of the layout.
+    """The walker of convolutions. An iteration has 9 taps of 16 channels, or of all channels if there are fewer.
 
-    `rows` and `hwc`: tap by tap, all channels of a tap. `chw`: channel by channel, all taps of a channel. In the layout
-    `rows`, each block starts on a row, so a window lies in a single block. The window needs this block even for its
-    padding.
+    The layouts `rows` and `hwc` are read by tap, and `chw` is read by channel. In the layout `rows`, each block begins
+    on a row, so a window lies in a single block, which must be in the store even for padding.
     """
 
     def define(self, m: Module) -> None:
@@ -129,8 +126,8 @@ class ConvLoader(Walker):
         layer = self.layer
         planes = config.layout == "chw"
         by_rows = config.layout == "rows"
-        # Sizes of the layer, valid a few cycles after the descriptor. chw: the numbers of words in a row and in a
-        # plane.
+        # The number of words of a row, of the image and of a kernel (in chw: of a row of a plane, and of a plane). They
+        # are valid a few cycles after the descriptor.
         row = Signal(28)
         image = Signal(28)
         kernel = Signal(20)
@@ -143,7 +140,7 @@ class ConvLoader(Walker):
         y = Signal(12)
         first = Signal(16)
         at = Signal(LANE)
-        # Sizes are multiplied once per layer. The loops' registers add these products to form addresses.
+        # These products are computed once per layer. The loops only add them.
         groups = Mux(layer.ic < GROUP, layer.ic, GROUP)
         word, corner, plane, place = (
             Signal(signed(ADDRESS), name=name) for name in ("word", "corner", "plane", "place")
@@ -174,14 +171,14 @@ class ConvLoader(Walker):
             m.d.comb += drive(self.data, block=block, offset=word)
         else:
             m.d.comb += drive(self.data, block=word >> config.data_bits, offset=word)
-        if config.resident:  # two blocks, which share two rows, hold the image
+        if config.resident:  # whether two blocks, which share two rows, hold the image
             both = Signal(ADDRESS)
             m.d.sync += both.eq(product(((layer.rows + 1) >> 1) + 2, row, config.logic))
             m.d.comb += self.data.kept.eq(~whole & (both <= config.block_words("data")))
         self._weights(m, starts, kernel, at.is_over, turns)
 
     def _next_lane(self, m: Module, at: Any, is_last_channel: Value, row: Value, plane: Signal, image: Value) -> None:
-        """Go to the lane's next tap and channel. `plane`: the address of the group's first channel after this lane."""
+        """Move to the next tap and channel. Set `plane` to the address of the first channel after this lane."""
         steps = (at.dx == 2, at.dy == 2, is_last_channel)
         if self.config.layout == "chw":
             with m.If(~steps[0]):
@@ -212,7 +209,7 @@ class ConvLoader(Walker):
     ) -> Value:
         """Add the loops over positions and output channels. Return whether a single block holds the whole image.
 
-        `position` is the column, row and block of the current sum. `place` is the corner of the next sum's window.
+        `position` is (column, row, block) of the current sum, and `place` is the corner of the window of the next sum.
         """
         x, y, block = position
         layer = self.layer
@@ -222,7 +219,7 @@ class ConvLoader(Walker):
         is_end = y == layer.rows - 1
         whole = Signal()
         below = Signal(ADDRESS)
-        top = Signal(signed(ADDRESS))  # the corner of the first window of an image or of a block
+        top = Signal(signed(ADDRESS))  # the corner of an image's or a block's first window
         m.d.comb += top.eq(Mux(whole, -row - pixel, -pixel))
         m.d.comb += whole.eq(image <= config.block_words("data") if config.layout == "rows" else 1)
         is_new_block = ~whole & (below + row > config.block_words("data"))
@@ -243,9 +240,9 @@ class ConvLoader(Walker):
         return whole
 
     def _weights(self, m: Module, starts: Value, kernel: Value, is_over: Value, turns: Signal) -> None:
-        """Add the addresses of weights: all words of a kernel for each position, then the next kernel."""
-        # With oc_blocking: all kernels of a block for each position, then the next block. `turns` is 1 if the sum is
-        # the last one of its position: the next sum belongs to the next position.
+        """Add the addresses of weights. `turns` is 1 in the last sum of a position, before the next position."""
+        # The loops are, outermost first: kernel, position, word of the kernel. With oc_blocking, they are: weight
+        # block, position, kernel of the block, word of the kernel.
         config = self.config
         words = self.config.block_words("weight")
         begin = Signal(ADDRESS)

@@ -1,11 +1,11 @@
 """The path of results to the result store: from the accumulators through the requantiser, or from the pool.
 
-A result's place is reserved in the state WRITE; the result code follows some cycles later. A block must be moved to DDR
-when its last place has been reserved, or at the end of a layer. With one frame, the engine stops until the PS has moved
-the block. With two frames, a group that begins a block waits until a frame is free.
+The state WRITE reserves a word of the store for a result, and the code follows some cycles later. A block is complete,
+and must be moved to DDR, when its last word is reserved or when the layer ends. With one frame, the engine stops until
+the PS has moved the block. With two frames, a group that begins a block waits until a frame is free.
 
 The requantiser applies ReLU to a sum, and converts it to an 8-bit code. All requantisation rules share one multiplier.
-The factor is a double, as in the register map. The product of factor and sum is exact (32 x 53 bits), and is rounded
+The factor is a double, as in the register map. The product of factor and sum is exact (32 x 53 bits). It is rounded
 once or twice, as graph/rounding.py defines for each rule.
 """
 
@@ -28,25 +28,26 @@ from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
 #: Cycles from `sum` to `result`.
 LATENCY = 9
-#: double: bits of the mantissa with its leading 1, and the exponent bias.
+#: Of a double: the width of the mantissa with its leading 1, and the exponent bias.
 MANTISSA = 53
 BIAS = 1023
-#: Bits of a sum, and of the multiplier of the rule `double`.
+#: The width of a sum, and of the multiplier of the rule `double`, in bits.
 BITS = 32
 MULTIPLIER = 31
-#: A magnitude of 2**WHOLE or more is always clipped, because the bounds and the zero point have only 9 bits.
+#: The bounds and the zero point have only 9 bits, so a magnitude of 2**WHOLE or more is always clipped.
 WHOLE = 11
 CODE = LAYOUT.by_name["low"].width
-#: The inputs that come from the descriptor.
+#: The inputs of the requantiser that are fields of the descriptor.
 FIELDS = ("relu", "rule", "zy", "low", "high")
 
 
 class Requantiser(Part):
-    """Converts a sum per cycle to a code, in LATENCY cycles. `factor` belongs to `sum` and is not negative."""
+    """Converts one sum per cycle to a code, with a delay of LATENCY cycles."""
 
     def __init__(self, logic: bool = False) -> None:
-        # The other inputs are fields of the descriptor, constant while a layer runs. `result` is the code's low 8 bits.
-        # With `logic`, the multiplier is made of logic cells.
+        # The inputs `sum` and `factor` (not negative) change in each cycle. All other inputs are fields of the
+        # descriptor, which are constant while a layer runs. `result` has the low 8 bits of the code. With `logic`, the
+        # multiplier is made of logic cells.
         self.logic = logic
         super().__init__(
             sum=In(signed(BITS)),
@@ -64,7 +65,7 @@ class Requantiser(Part):
         biased = self.factor[52:63]
         fraction = Signal(MANTISSA)
         m.d.comb += fraction.eq(Cat(self.factor[:52], 1))
-        # Cycle 1: ReLU. The rule `double` shifts the sum left if the factor is 1 or more; the result wraps.
+        # Cycle 1: ReLU. If the factor is 1 or more, the rule `double` shifts the sum left, modulo 2**32.
         multiplier, doubling = rounded_up(m, fraction)
         power = Signal(signed(12))
         m.d.comb += power.eq(biased - (BIAS - 1) + doubling)
@@ -120,10 +121,12 @@ class Requantiser(Part):
         self._round(m, exact, after(m, place, 2), after(m, negative, 4), zero, after(m, right, 6))
 
     def _round(self, m: Module, exact: Value, place: Value, sign: Value, zero: Value, by: Value) -> None:
-        """Round the product `exact` to a code. `zero` and the shift `by` come in cycle 8, all others in cycle 7."""
+        """Round the product `exact` to a code.
+
+        The arguments `zero` and `by` (the shift) are delayed by one more cycle.
+        """
         is_float, is_double, is_away, is_pow2 = (self.rule == number for number in range(len(RULES)))
-        # Cycle 7: the first rounding, to float32 or to double; for the rule `double`, rounding to the high half of the
-        # product.
+        # Cycle 7: the first rounding, to float32 or to a double. The rule `double` rounds to the product's high half.
         front = Signal(BITS + MANTISSA)
         m.d.comb += front.eq(Mux(exact[-1], exact, exact << 1))
         short, short_carry = rounded(m, front, "float32")
@@ -163,25 +166,24 @@ class Requantiser(Part):
 
 
 def rounded_up(m: Module, fraction: Value) -> tuple[Value, Value]:
-    """Round a double's mantissa half up to 31 bits. Return the result, and whether it reached a power of two."""
+    """Round the mantissa of a double half up to 31 bits. Return the mantissa, and whether the exponent increases."""
     total = Signal(MULTIPLIER + 1, name="multiplier")
     m.d.comb += total.eq(fraction[MANTISSA - MULTIPLIER :] + fraction[MANTISSA - MULTIPLIER - 1])
     return Mux(total[-1], 1 << (MULTIPLIER - 1), total[:MULTIPLIER]), total[-1]
 
 
-#: The inputs that write requantisation factors. `factor_address` counts words; a channel has two words (low, high).
+#: The inputs that write requantisation factors. `factor_address` is an index of words: each channel has a low word and
+#: a high word.
 FACTOR_PORTS = ("factor_address", "factor_data", "factor_write")
 
 
 class ResultWriter(Part):
-    """The common part of both result writers. `members` are the ports that a derived class adds."""
+    """The base class of both result writers. `members` are the ports that a derived class adds."""
 
     def __init__(self, config: Config, beat: int, **members: Any) -> None:
-        # `start`: a layer begins. `ends`: the layer has ended.
-        # `pools`: the pool's result will be complete in two cycles.
-        # `leaves`: a complete block must be moved to DDR. `done`: the PS has moved this block.
-        # `column`: the channel of a result.
-        # FACTOR_PORTS set the requantisation factors.
+        # `start` marks the start of a layer, and `ends` its end. `pools` announces a result of the pool two cycles in
+        # advance. `leaves` is 1 while a complete block must be moved to DDR; a pulse of `done` says that the PS has
+        # moved it. `column` is the channel of a result.
         self.config = config
         self.store = ResultStore(config.result_bits, beat, config.frames)
         super().__init__(
@@ -199,7 +201,10 @@ class ResultWriter(Part):
         )
 
     def requantised(self, m: Module, total: Value, column: Value) -> Value:
-        """Add a requantiser. Return the codes of the sums `total`. `column`: the channel of the next cycle's sum."""
+        """Add a requantiser, and return the codes of the sums `total`.
+
+        `column` has each sum's channel one cycle early.
+        """
         writes, reads = ram(m, "factors", 64, FACTORS, 32)
         m.d.comb += reads.addr.eq(column)
         m.d.comb += drive(
@@ -213,7 +218,10 @@ class ResultWriter(Part):
         return add(m, "requantiser", unit, **fields, sum=total, factor=reads.data).result
 
     def write(self, m: Module, arrives: Value, code: Value) -> tuple[ResultStore, Value]:
-        """Write codes from the requantiser and the pool. Return the store, and whether a pool's result arrives."""
+        """Add the store, and write codes of the requantiser and the pool.
+
+        Return the store and the pool's write signal.
+        """
         pooled = after(m, self.pools, POOL_TAIL)
         code = Mux(pooled, self.pool_result, code)
         store = add(m, "result_store", self.store, en=arrives | pooled, code=code, address=self.page_address)
@@ -222,25 +230,26 @@ class ResultWriter(Part):
 
 
 class Results(ResultWriter):
-    """Writes results one by one. `writes` reserves a place; the result's sum is at `sum` late() cycles later."""
+    """Writes one result at a time."""
 
     def __init__(self, config: Config, beat: int) -> None:
-        # `last`: this is the layer's last result.
-        # `block`: the number of the block that must be moved next.
-        # `full`: the engine must stop; with two frames, it must not begin another result.
+        # `writes` reserves a word for a result, whose sum is at the input `sum` late() cycles later. `last` marks the
+        # last result of the layer. `block` is the block that must be moved next. While `full` is 1, the engine must
+        # stop (with two frames: it must not begin a result).
         blocks = Out(config.block_bits)
         super().__init__(config, beat, writes=In(1), last=In(1), sum=In(signed(BITS)), block=blocks)
 
     def define(self, m: Module) -> None:
         config = self.config
         frames = self.config.frames
-        # The place of a result is reserved first. The result's sum comes `late` cycles later, and its code after the
-        # requantiser. Therefore the address is delayed until the code arrives; the state machine need not wait.
+        # A word is reserved before its code arrives: late() cycles pass up to the sum, and LATENCY cycles up to the
+        # code. So delay the address by both, instead of making the state machine wait.
         code = self.requantised(m, self.sum, after(m, self.column, max(0, late(config) - 1)))
         offset = Signal(config.result_bits)
         later = late(config) + LATENCY
         store, pooled = self.write(m, after(m, self.writes, later), code)
-        # Blocks that must be moved to DDR, and the block that is being filled.
+        # `count` is the number of complete blocks that are not moved yet, and `filled` is the frame that is being
+        # filled.
         count = Signal(2)
         filled = Signal()
         complete = (self.writes | self.pools) & ~self.last & (offset == config.block_words("result") - 1)
@@ -265,12 +274,12 @@ class Results(ResultWriter):
 
 
 class GroupResults(ResultWriter):
-    """Writes the results of an engine with `window=1`, which completes several sums at once: one result per cycle."""
+    """Writes one result per cycle for an engine with `window=1`, which completes several sums at once."""
 
     def __init__(self, config: Config, beat: int) -> None:
-        # `complete`: `sums` has `sum_count` complete sums. `begins`, `ends_group`: the first and the last cycle of a
-        # group of `count` results. The group's places are reserved in its last cycle. `is_last`: this is the layer's
-        # last group. `full`: no group may begin.
+        # When `complete` is 1, `sums` has `sum_count` complete sums. `begins` and `ends_group` mark the first and the
+        # last cycle of a group of `count` results, whose words are reserved in the last cycle. `is_last` marks the last
+        # group of the layer. While `full` is 1, no group may begin.
         pulses = flags(In, "complete", "begins", "ends_group", "is_last")
         counts = {name: In(range(config.outputs + 1)) for name in ("count", "sum_count")}
         super().__init__(config, beat, **pulses, **counts, sums=In(config.outputs * BITS))
@@ -293,7 +302,7 @@ class GroupResults(ResultWriter):
             m.d.sync += clear(place, leaving)
         with m.Else():
             m.d.sync += [place.eq(place + store.en), leaving.eq(leaving ^ self.done)]
-        # Count the reserved places, and the complete blocks that have not been moved.
+        # `offset` counts the reserved words of a block, and `blocks` counts the complete blocks that are not moved yet.
         words = self.config.block_words("result")
         offset = Signal(self.config.result_bits)
         blocks = Signal(2)

@@ -1,15 +1,15 @@
-"""The document's state machines: for convolutions, pools and FC layers, and for the steps of an iteration.
+"""The document's state machines: one for the stages of a layer, and one for the steps of an iteration.
 
-    IDLE -> CONV_1_1 | CONV_OTHER | POOL | FC_CAL -> FC_LAST -> FLUSH -> IDLE
-    of a convolution and of FC: REQUEST -> LOAD (144) -> DELAY -> ACC -> REQUEST | WRITE -> REQUEST
+layer:                        IDLE -> CONV_1_1 | CONV_OTHER | POOL | FC_CAL -> FC_LAST -> FLUSH -> IDLE
+iteration of a sum (not POOL): REQUEST -> LOAD (144) -> DELAY -> ACC -> REQUEST | WRITE -> REQUEST
 
-A state makes a step in each cycle in which `moves` is set. `moves` is 0 while the engine waits for a page.
+The state machines advance while `moves` is 1. `moves` is 0 while the engine waits for a page.
 
-A store outputs a word one cycle after its address. The lanes of an iteration are therefore requested in the state
-REQUEST and in all cycles of LOAD except the last. The unit completes the sum 2 cycles after the last request. The
-accumulator adds the sum 3 cycles after the last request (2 with lat_use=0, which is too early). With control=direct,
-LOAD has one cycle less; with `pruned`, DELAY is left out as well, and with `pipelined` also ACC. The cycles after the
-last request then overlap with the next iteration.
+A store outputs a word one cycle after its address. So the lanes of an iteration are requested in the state REQUEST and
+in all cycles of LOAD except the last. The unit completes the sum 2 cycles after the last request. The accumulator adds
+the sum 3 cycles after the last request (2 cycles with lat_use=0, which is too early). With control=direct, LOAD is one
+cycle shorter. With `pruned`, DELAY is omitted as well, and with `pipelined` also ACC: the cycles after the last request
+overlap with the next iteration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
 
 class Stage(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """The running state machine. FC_LAST: the last products of an FC sum do not fill all lanes. FLUSH: last page."""
+    """The stage of a layer. In FC_LAST, the last products of a sum do not fill all lanes. FLUSH moves the last page."""
 
     IDLE = 0
     CONV_1_1 = 1
@@ -57,7 +57,7 @@ STAGES = {
 
 
 def enter(m: Module, stage: Any, kind: Any) -> None:
-    """Begin a layer of the given kind: enter the first stage of its state machine."""
+    """Enter the first stage of a layer of kind `kind`."""
     with m.Switch(kind):
         for number, first in STAGES.items():
             with m.Case(number):
@@ -65,20 +65,22 @@ def enter(m: Module, stage: Any, kind: Any) -> None:
 
 
 def late(config: Config) -> int:
-    """Return the number of cycles from the reservation of a result's place until its sum is in the accumulator."""
+    """Return the number of cycles between `writes` (a word is reserved) and the result's sum in the accumulator."""
     return 3 + config.lat_use - (config.iteration() - LANES) - (0 if config.write_behind else 1)
 
 
 class States(Part):
-    """The states. `start` begins a layer of kind `kind`."""
+    """Both state machines. A pulse of `start` begins a layer of kind `kind`."""
 
     def __init__(self, config: Config) -> None:
-        # `requests`: the loader requests the operands of lane `lane`; in the state REQUEST, `first` marks the first
-        # lane of a sum. `take`: the unit latches its sum. `accumulates`: the unit's sum is added to the accumulator, or
-        # with `begins` to the bias. `writes`: the place of a result is reserved. The result's sum is in the accumulator
-        # `late` cycles later. `elements`: the pool requests an element. `ends`: the layer's last step. `complete`,
-        # `last`, `short`: see loader.Walker. `pool_last`: the pool's last element. `flushed`: the layer's last block of
-        # results has left its store.
+        # While `requests` is 1, the loader requests the operands of lane `lane`; in the state REQUEST, `first` marks
+        # the first lane of a sum. The unit latches its sum at `take`. The accumulator adds the unit's sum at
+        # `accumulates`, to the bias if `begins` is 1. `writes` reserves a word for a result, whose sum is in the
+        # accumulator late() cycles later. While `elements` is 1, the pool requests an element. `ends` marks the last
+        # step of the layer.
+        #
+        # loader.Walker describes `complete`, `last` and `short`. `pool_last` marks the last element of the pool.
+        # `flushed` is 1 when the last block of results has left the store.
         self.config = config
         super().__init__(
             **flags(In, "start", "moves", "complete", "last", "short", "pool_last", "flushed"),
@@ -129,9 +131,12 @@ class States(Part):
             m.d.sync += self.stage.eq(Stage.IDLE)
 
     def _iteration(self, m: Module, first: Signal, tail: Signal) -> None:
-        """Add the states of an iteration. `first`: the product begins a sum. `tail`: only the last result remains."""
-        # The states after the last request: one for each cycle of the iteration that requests no operands.
-        others = self.config.iteration() - LANES  # cycles in which no lane is requested
+        """Add the states of an iteration.
+
+        `first` marks the products that begin a sum. `tail` counts the final cycles.
+        """
+        # `ends` has the states after the last request, one for each cycle of the iteration without a request.
+        others = self.config.iteration() - LANES  # cycles without a request
         ends: list[Any] = [Step.ACC, *([Step.DELAY] if self.config.lat_use else []), Step.LOAD][:others][::-1]
         with m.Switch(self.step):
             with m.Case(Step.REQUEST):
@@ -154,7 +159,10 @@ class States(Part):
                 m.d.comb += self.ends.eq(self.last)
 
     def _follow(self, m: Module, left: list[Any], tail: Signal) -> None:
-        """Go to the states `left` of the iteration. After these states, go to the next iteration or to the result."""
+        """Enter the first of the remaining states `left`.
+
+        If none is left, go to the next iteration or to the result.
+        """
         if left:
             m.d.sync += self.step.eq(left[0])
             return
@@ -168,7 +176,7 @@ class States(Part):
                 m.d.sync += self.step.eq(Step.WRITE)
 
     def _written(self, m: Module, tail: Signal) -> None:
-        """Reserve the place of a result. With write_behind, the last result needs another cycle."""
+        """Reserve a word for a result. With write_behind, the last result needs another cycle."""
         m.d.comb += drive(self, writes=1, next_sum=1)
         m.d.sync += drive(self, step=Step.REQUEST, first=1)
         if self.config.write_behind:

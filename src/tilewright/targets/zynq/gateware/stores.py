@@ -1,8 +1,8 @@
-"""The paged stores in dual-port block RAM: one port for the engine, one for the PS, which moves whole blocks.
+"""The paged stores in dual-port block RAM. One port is for the engine, one for the PS, which moves whole blocks.
 
-A store holds one block, whose number is in the block register. An access to another block is a miss, which stops the
-engine in the same cycle. `waiting` is set from the next cycle until `done`, when the PS has moved the missing block.
-Several misses in a cycle are served one after another, in the order of ORDER.
+With one frame, a store holds one block, whose number is in the block register. An access to another block is a miss,
+which stops the engine in the same cycle. From the next cycle on, `waiting` is 1, until the PS has moved the missing
+block and pulses `done`. Several misses in a cycle are served one after another.
 """
 
 from __future__ import annotations
@@ -17,21 +17,25 @@ from amaranth.utils import ceil_log2
 from tilewright.hdl.parts import Part, clear, drive, flags, ram
 from tilewright.targets.zynq.config import STORES, Config
 
-#: The order in which several misses of a cycle are served. A complete result block is served first.
+#: The order in which misses of the same cycle are served.
 ORDER = ("result", "data", "weight", "bias")
 
 
 class Pages(wiring.Signature):
-    """The page requests of a store. `miss`: an access misses block `block`, or the result block `block` is complete."""
+    """The page requests of a store."""
 
     def __init__(self, block_bits: int) -> None:
-        # `ready`, with two frames: the store has a free frame, or a block that must be moved.
-        # `done`: the PS has moved the block in this cycle.
+        # `miss` is 1 if an access misses block `block`, or if the result block `block` is complete. With two frames,
+        # `ready` is 1 if the store has a free frame, or a result block that must be moved. The PS pulses `done` after
+        # it has moved a block.
         super().__init__({"miss": Out(1), "block": Out(block_bits), "ready": Out(1), "done": In(1)})
 
 
 class Paging(Part):
-    """Requests pages. `stalls`: the engine must not move. With `hold`, no new request begins."""
+    """Requests pages with one frame.
+
+    While `stalls` is 1, the engine must stop. While `hold` is 1, no request begins.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__(
@@ -61,14 +65,13 @@ class Paging(Part):
 
 
 class Ahead(Part):
-    """Page requests with two frames: the PS knows the order of the blocks, and moves them ahead of their use.
+    """Page requests with two frames.
 
-    The engine waits only if a block is late.
+    The PS knows the order of the blocks, so the engine waits only for a late block.
     """
 
     def __init__(self, config: Config) -> None:
-        # The PS sets `job` to the store of its next page. When `ready` is set, the PS moves the page, and then pulses
-        # `done`.
+        # The PS sets `job` to the store of its next page, waits for `ready`, moves the page, and then pulses `done`.
         super().__init__(
             **{store: In(Pages(config.block_bits)) for store in STORES},
             stalls=Out(1),
@@ -86,29 +89,30 @@ class Ahead(Part):
                     m.d.comb += [self.ready.eq(pages.ready), pages.done.eq(self.done)]
 
 
-#: The number of frames of a store with counted uses, and the bits of a use's number.
+#: The number of frames of a store that counts uses, and the width of the counters.
 FRAMES = 2
 USES = 28
 
 
 class Read(wiring.Signature):
-    """An access of the engine to a word of a store. If the access does not miss, `data` is the word one cycle later."""
+    """An access of the engine to a word of a store. Unless the access misses, `data` is the word one cycle later."""
 
     def __init__(self, block_bits: int, offset_bits: int, width: int) -> None:
         super().__init__({"en": Out(1), "block": Out(block_bits), "offset": Out(offset_bits), "data": In(width)})
 
 
 class Store(Part):
-    """A store that the PS fills. `start` empties it."""
+    """A store that the PS fills. A pulse of `start` empties the store."""
 
     def __init__(self, read: Read, beats: int, beat: int, frames: int) -> None:
-        # `write`: the PS writes `data` (`beat` bits) to beat number `address` of a frame with `beats` beats. `moves`:
-        # the engine makes the access of `read`. With two frames, the PS loads the blocks in the order of their uses:
-        # the block of use k goes to frame k modulo 2, and `pages.done` ends each load. An access to a block that
-        # differs from the previous access begins the next use. The other inputs are for two frames. `kept`: all blocks
-        # stay in the store, so the number of a use is the number of its block. `begins`: an iteration begins at
-        # `read.block`, perhaps after a result is written; the frames of earlier uses are now free. `more`: this
-        # iteration also needs the next use. `pages.ready`: a frame is free.
+        # At `write`, the PS writes `data` (`beat` bits) to beat number `address` of a frame of `beats` beats. `moves`
+        # is 1 if the engine advances, so that the access of `read` takes effect.
+        #
+        # With two frames, the PS loads blocks in the order of their uses: the block of use k to frame k modulo 2. Each
+        # load ends with `pages.done`, and `pages.ready` is 1 while a frame is free. An access to another block than the
+        # previous access begins the next use. `begins` marks the start of an iteration (or of a result) at
+        # `read.block`, which frees the frames of earlier uses. With `more`, this iteration also needs the next use.
+        # With `kept`, all blocks stay in the store, so the number of a use is the number of its block.
         self.beat = beat
         self.frames = frames
         super().__init__(
@@ -122,7 +126,7 @@ class Store(Part):
         )
 
     def uses(self, m: Module) -> tuple[Value, Value]:
-        """Count the uses of blocks with two frames. Return the frame for the engine and the frame for the PS."""
+        """Count the uses of blocks with two frames. Return the engine's frame and the PS's frame."""
         read = self.read
         pages = self.pages
         use, wanted, loaded, left, free = (
@@ -130,9 +134,9 @@ class Store(Part):
         )
         held = Signal.like(read.block)
         valid = Signal()
-        # Uses, loads and free frames are counted from the start of the layer. The block of use k lies in frame k modulo
-        # 2. So the block is present if use k has been loaded, and a frame is free if fewer than two loaded uses are
-        # still needed.
+        # The counters start with the layer: the current use, loaded uses, and uses that are no longer needed. The block
+        # of use k is present if more than k uses are loaded. A frame is free if fewer than two loaded uses are still
+        # needed.
         follows = valid & (held != read.block)
         m.d.comb += [
             wanted.eq(Mux(self.kept, read.block, use + follows)),
@@ -150,10 +154,10 @@ class Store(Part):
 
 
 class OperandStore(Store):
-    """A store of one or two blocks, each in its own frame. A block has 2**`word_bits` words of `width` bits."""
+    """A store of one or two frames, for blocks of 2**`word_bits` words of `width` bits."""
 
     def __init__(self, word_bits: int, width: int, block_bits: int, beat: int, frames: int = 1) -> None:
-        # With one frame, the store holds block `read.block` after `pages.done`.
+        # With one frame, `pages.done` says that the store now holds block `read.block`.
         self.width = width
         self.lines = (width << word_bits) // beat
         super().__init__(Read(block_bits, word_bits, width), self.lines, beat, frames)
@@ -185,11 +189,11 @@ class OperandStore(Store):
 
 
 class ResultStore(Part):
-    """The store that the PS empties: one or two blocks of 2**`word_bits` result codes, each in its own frame."""
+    """The store that the PS empties, with one or two frames, for blocks of 2**`word_bits` result codes."""
 
     def __init__(self, word_bits: int, beat: int, frames: int = 1) -> None:
-        # `en`: the engine writes `code` to word `offset` of frame `frame`.
-        # `data`: beat number `address` (`beat` bits) of frame `leaving`, one cycle after the address.
+        # At `en`, the engine writes `code` to word `offset` of frame `frame`. `data` is beat number `address` (`beat`
+        # bits) of frame `leaving`, one cycle after the address.
         self.beat = beat
         self.lines = (1 << word_bits) * 8 // beat
         self.frames = frames
@@ -216,11 +220,11 @@ class ResultStore(Part):
 
 
 class LineStore(Store):
-    """Two blocks of `lines` lines, each in its own frame. A line has `words` bytes, and is read in one cycle."""
+    """A store of two frames, for blocks of `lines` lines of `words` bytes. A line is read in one cycle."""
 
     def __init__(self, lines: int, words: int, block_bits: int, beat: int, whole: bool) -> None:
-        # With `whole`, a line is written in one cycle, when its last beat comes. The PS must therefore write the beats
-        # in order. The parity bits of the block RAM can then hold words too.
+        # With `whole`, a line is written at once when its last beat arrives, so the PS must write the beats in order.
+        # The parity bits of the block RAM can then hold words as well.
         self.lines = lines
         self.width = 8 * words
         self.whole = whole
@@ -243,11 +247,11 @@ class LineStore(Store):
         m.d.comb += writes.addr.eq(Mux(loading, size, 0) + line)
 
     def _assembled(self, m: Module, writes: Any) -> Value:
-        """Collect the beats of a line in a register, and write the line with its last beat. Return the line."""
+        """Collect the beats of a line in a register, and write the line with its last beat. Return the line's index."""
         before = Signal(self.width - self.beat)
         count = Signal(range(self.parts))
         line = Signal(range(max(2, self.lines + 1)))
-        # Address 0 begins a block, even if the previous block was not written to its end.
+        # Address 0 always begins a block, even if the previous block was not written completely.
         part = Mux(self.address == 0, 0, count)
         whole = Cat(before, self.data)
         current = Mux(self.address == 0, 0, line)

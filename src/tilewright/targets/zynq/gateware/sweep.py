@@ -1,13 +1,13 @@
-"""The states of an engine with `window=1`, which computes an iteration per cycle.
+"""The states of an engine with `window=1`, which computes one iteration per cycle.
 
-    IDLE -> CONV_1_1 | CONV_OTHER | POOL | FC_CAL -> FLUSH -> IDLE
+IDLE -> CONV_1_1 | CONV_OTHER | POOL | FC_CAL -> FLUSH -> IDLE
 
-A convolution consists of phases. In each phase, the engine computes the channels of a weight block for one position
-group, and loads the data of the next group. The phase ends when both are done. The first phase only loads, and the last
-phase only computes. An FC layer computes one column after another.
+A convolution consists of phases. In a phase, the engine computes the channels of a weight block for one position group,
+and loads the data of the next group. The phase ends when the computation and the load are done. The first phase only
+loads, and the last phase only computes. An FC layer computes one column after another.
 
-The number of cycles of a channel is the number of iterations of its sum, or the number of its results if this is
-larger, because one result is written per cycle. A state makes a step in each cycle in which `moves` is set.
+A channel takes one cycle per iteration, but at least one cycle per result, because one result is written per cycle. The
+state machine advances while `moves` is 1.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
 
 class Sweep(Part):
-    """The loops. `start` begins a layer of kind `kind`."""
+    """The stages and loops. A pulse of `start` begins a layer of kind `kind`."""
 
     def __init__(self, config: Config) -> None:
-        # `iterates`: iteration number `time` of a sum is computed, for channel (FC: column) `column`. The iteration
-        # reads line `line` of weight block `block`, and in an FC layer also line `time` of the data. `begins`,
-        # `completes`: this is the sum's first, or last, iteration. `count`: the number of sums computed at once.
-        # `sides`: the sides of the image that each of their positions touches. `half`: the half of the window buffer
-        # with their data. `ends_channel`: the channel's last cycle. `is_last`: this is the layer's last channel.
-        # `elements`: the pool requests an element. `pool_last`: this is the pool's last element. `ends`: the layer's
-        # last step. `next`, `more`: see Groups, whose outputs are the inputs `filled`, `is_end`, `next_count`,
-        # `next_sides`. `flushed`: the layer's last block of results has left its store.
+        # While `iterates` is 1, iteration number `time` of channel (in an FC layer: column) `column` is computed. It
+        # reads line `line` of weight block `block`, and in an FC layer also line `time` of the data. `begins` and
+        # `completes` mark the first and the last iteration of a sum. The iteration computes `count` sums; `sides` has
+        # the sides of the image at which each of their positions is, and `half` selects the half of the window buffer
+        # with their data.
+        #
+        # `ends_channel` marks the last cycle of a channel, and `is_last` marks the last channel of the layer. While
+        # `elements` is 1, the pool requests an element; `pool_last` marks its last element. `ends` marks the last step
+        # of the layer. `next` and `more` are inputs of Groups, and `filled`, `is_end`, `next_count` and `next_sides`
+        # are outputs of Groups. `flushed` is 1 when the last block of results has left the store.
         self.config = config
         sides = len(SIDES) * config.outputs
         super().__init__(
@@ -91,18 +93,18 @@ class Sweep(Part):
             with m.If(self.ends_channel & self.is_last):
                 m.d.sync += tail.eq(1)
         with m.Elif(self.moves & is_conv), m.If(self.next & ~loads):
-            m.d.sync += tail.eq(self.count)  # the last results are written
+            m.d.sync += tail.eq(self.count)  # wait until the last results are written
         self._convolution(m, is_conv & works, loads)
         self._fc(m, works)
 
     def _convolution(self, m: Module, active: Value, loads: Signal) -> None:
-        """Add the loops of a convolution. `loads`: a position group is loaded in this phase."""
+        """Add the loops of a convolution. `loads` is 1 if this phase loads a position group."""
         lines = self.config.lines("weight")
         depth = Signal(12)
         computes = Signal()
         done = Signal()
         count = Signal.like(self.count)
-        # The weight block: its first channel, the first line of the current kernel, whether it is the layer's last.
+        # The weight block: its first channel, the first line of the current kernel, and whether it is the last block.
         top = Signal(16)
         base = Signal.like(self.line)
         is_last = Signal()
@@ -112,8 +114,8 @@ class Sweep(Part):
         is_end = Signal()
         m.d.comb += depth.eq((self.layer.ic + (GROUP - 1)) >> ceil_log2(GROUP))
         m.d.sync += single.eq(product(self.layer.oc, depth, self.config.logic) <= lines)
-        # `turn`: a channel is being computed. `full`: the next kernel lies in the next block or does not exist. `over`:
-        # this phase has computed all its channels, and ends when the data of the next group are loaded.
+        # `turn` is 1 while a channel is computed. `full` is 1 if the current kernel is the last kernel of its block or
+        # of the layer. `over` is 1 if all channels of this phase are computed, so that it ends when its load is done.
         turn, iterates, ends_channel, full, over = (
             Signal(name=name) for name in ("turn", "conv_iterates", "conv_ends_channel", "full", "over")
         )
@@ -127,7 +129,7 @@ class Sweep(Part):
             full.eq((base + (depth << 1) > lines) | (self.column == self.layer.oc - 1)),
             over.eq(~computes | done | (ends_channel & full)),
             self.next.eq(active & self.moves & over & self.filled),
-            # The kernels of the first block are counted while the first position group is computed.
+            # The first position group counts the kernels of a weight block.
             following.eq(self.column + 1),
             block_kernels.eq(Mux(opening, following, kernels)),
             next_is_last.eq(Mux(computes, Mux(is_end, following + block_kernels >= self.layer.oc, is_last), single)),

@@ -1,7 +1,7 @@
 """The engine with registers on AXI4-Lite, and the files of a design for a board.
 
-The registers are those of the PS driver (runtime/driver.py). Blocks move through a second port, which is a block RAM
-port for the vendor's AXI BRAM controller, as in the document.
+runtime/driver.py defines the register map. Blocks move through a second port, a block RAM port for the vendor's AXI
+BRAM controller, as in the document.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewright.targets.zynq.runtime.driver import REGISTERS
 CORE = "ZynqSystem"
 TOP = "zynq_axi"
 WORDS = LAYOUT.bits // 32
-#: Bits of a register's byte address. The upper half of the address space has the factors.
+#: The width of a register's byte address. The upper half of the address space is for the factors.
 ADDRESS_BITS = ceil_log2(2 * REGISTERS["FACTOR"])
 WRITTEN = {
     REGISTERS["CONTROL"]: "control",
@@ -38,7 +38,7 @@ WRITTEN = {
 READ = {REGISTERS["STATUS"]: "status", REGISTERS["BLOCK"]: "request"}
 
 
-#: The README's text about two frames.
+#: The text of the generated README about two frames.
 AHEAD = """
 - Two frames: `STATUS_WAITING` is never set. The PS knows the order of the pages (`tilewright run --trace` shows it). It
   writes the next page's store to `JOB`, waits for `STATUS_READY`, moves the page, and writes the store to `DONE`. It
@@ -46,13 +46,13 @@ AHEAD = """
 
 
 class ZynqSystem(Part):
-    """The engine with its registers. `control` is the PS's port to the registers."""
+    """The engine with its registers, which the PS accesses through `control`."""
 
     def __init__(self, config: Config) -> None:
-        # `interrupt`: the engine is idle, waits for a page, or (with two frames) is ready for a page. The PS moves
-        # blocks through the ports `bram_..`. The low bits of `address` are the number of a beat in a block; the high
-        # bits are the number of the store. `enable` and `write` together write `write_data`. `read_data` is the beat of
-        # the result store whose address came in the previous cycle.
+        # `interrupt` is 1 if the engine is idle, waits for a page, or (with two frames) is ready for a page. The PS
+        # moves blocks through the ports `bram_*`. The low bits of `bram_address` are the beat in a block, and the high
+        # bits are the number of the store. If `bram_enable` and `bram_write` are 1, `bram_write_data` is written.
+        # `bram_read_data` is the beat of the result store at the address of the previous cycle.
         self.engine = engine_of(config)
         self.ahead = config.frames > 1
         self.lines = len(self.engine.page_address)
@@ -95,7 +95,10 @@ class ZynqSystem(Part):
 
 
 def board_files(config: Config) -> dict[str, str]:
-    """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
+    """Return {file name: text} of a design for a board.
+
+    Raises ConfigError if the gateware does not support `config`.
+    """
     require(config)
     system = ZynqSystem(config)
     beat = system.engine.beat

@@ -1,13 +1,12 @@
 """The compute unit: a multiplier for each of 9 taps x 16 channels, and an adder tree.
 
-With `window=1`, `Sums` computes the sums of several outputs in each cycle. Two outputs share the multiplier blocks of
-their lanes: each block makes two products with one weight. If the number of outputs is odd, the last output has blocks
-for half of its lanes, and its other products are made of logic.
+`Sums`, the unit with `window=1`, computes the sums of several outputs in each cycle. Two outputs share the multiplier
+blocks of their lanes: each block computes two products with a common weight. If the number of outputs is odd, half of
+the last output's products use blocks, and the other half are made of logic.
 
-Otherwise, the loader fills one lane per cycle. The first lanes therefore have time for a pipeline of FILL cycles; the
-products of the last lanes are added without a pipeline. The sum is complete one cycle after the last lane is filled,
-which is the document's delay. The product of the first lane reaches the sum after FILL cycles, as in figure 8 of the
-document.
+`ComputeUnit` is the unit without `window`, whose loader fills one lane per cycle. The products of the first lanes pass
+through a pipeline of FILL cycles, as in figure 8 of the document. The last lanes are filled too late for the pipeline,
+so their products are added at once. The sum is complete one cycle after the last lane is filled, as in the document.
 """
 
 from __future__ import annotations
@@ -24,22 +23,21 @@ from tilewright.targets.zynq.config import LANES, Config
 from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR, operand_of
 from tilewright.targets.zynq.gateware.results import BITS
 
-#: Bits of an operand after its zero point is subtracted. Codes have 8 bits, and zero points 9 bits.
+#: The width of an operand minus its zero point: codes have 8 bits, and zero points have 9 bits.
 OPERAND = 10
 SUM = 2 * OPERAND + (LANES - 1).bit_length()
 #: Cycles from the operands of the first lane to the sum [D].
 FILL = 8
-#: The number of lanes that are filled too late for the pipeline.
+#: This number of lanes is filled too late for the pipeline.
 LATE = FILL - 1
 
 
 class ComputeUnit(Part):
-    """Multiplies and adds LANES pairs of operands."""
+    """The sum of LANES products. Lanes are filled one after another."""
 
     def __init__(self) -> None:
-        # `fill`: lane number `lane` latches `data` and `weight`. `take`: in the next cycle, `sum` is the sum of all
-        # lanes. The lanes must have been filled in order, the last lane no later than in the previous cycle. `clear`:
-        # `sum` becomes 0.
+        # At `fill`, lane number `lane` latches `data` and `weight`. `take` sets `sum` to the sum of all lanes, which
+        # must have been filled in order, up to the previous cycle. `clear` sets `sum` to 0.
         super().__init__(
             lane=In(range(LANES)),
             fill=In(1),
@@ -59,7 +57,7 @@ class ComputeUnit(Part):
             products.append(data * weight)
         early = products[: LANES - LATE]
         late = products[LANES - LATE :]
-        for level in range(FILL - 1):  # one cycle for the products, and one cycle for each level of the tree
+        for level in range(FILL - 1):  # level 0 has the products, the other levels are the tree
             together = 1 if level == 0 else 2
             terms = [early[at : at + together] for at in range(0, len(early), together)]
             early = []
@@ -67,27 +65,27 @@ class ComputeUnit(Part):
                 register = Signal(signed(2 * OPERAND + level), name=f"level{level}_{place * together}")
                 m.d.sync += register.eq(reduce(add, term))
                 early.append(register)
-        # The last lanes are filled too late for the pipeline: their products are added in one cycle.
+        # The products of the last lanes are added in one cycle.
         total = reduce(add, [*early, *late])
         m.d.sync += self.sum.eq(Mux(self.clear, 0, Mux(self.take, total, self.sum)))
 
 
-#: For each cycle of the tree, the number of terms in an addition. The product of these numbers is LANES.
+#: The number of terms of an addition in each cycle of the tree. The product of these numbers is LANES.
 LEVELS = (3, 3, 4, 4)
-#: Cycles from the operands to the sums: a register for operands, the products, the tree, the zero point of weights.
+#: Cycles from the operands to the sums: operand registers, products, tree, and the zero point of weights.
 LATENCY = 2 + len(LEVELS) + 1
-#: Cycles from an iteration to its sum in the accumulator, through the stores, the unit and the accumulator.
+#: Cycles from an iteration to its sum in the accumulator: stores, unit, accumulator.
 SUMMED = 1 + LATENCY + 1
-#: Bits of a weight's zero point.
+#: The width of a weight's zero point in bits.
 ZERO = 9
 
 
 class Sums(Part):
-    """Computes, for each output, the sum of `x` * (`weights` - `zw`) over all lanes, LATENCY cycles later."""
+    """Computes the sum of `x` * (`weights` - `zw`) over all lanes for each output, with a delay of LATENCY cycles."""
 
     def __init__(self, config: Config) -> None:
-        # Operands are int8, one per lane; `x{number}` has the data of output `number`. `zw` is constant while a layer
-        # runs.
+        # Each port has one int8 operand per lane. `x0`, `x1`, .. have the data of the outputs. `zw` is constant while a
+        # layer runs.
         self.outputs = config.outputs
         self.packed = config.macs_per_dsp == 2
         super().__init__(
@@ -110,17 +108,17 @@ class Sums(Part):
                 self._sum(m, number, list(output_terms), x[number])
 
     def _sum(self, m: Module, number: int, terms: list[Value], x: list[Value]) -> None:
-        """Add the logic for the sum of an output. `terms` are the products of its lanes, and `x` the data."""
+        """Add the logic for the sum of output `number`, from the products `terms` and the data `x` of all lanes."""
         total = _tree(m, f"sum{number}", terms)
         data = _tree(m, f"data{number}", x)
-        # sum(x * (w - zw)) = sum(x * w) - zw * sum(x): one multiplication per sum replaces one subtraction per lane.
+        # sum(x * (w - zw)) = sum(x * w) - zw * sum(x): one multiplication per sum instead of one subtraction per lane.
         less = Signal(signed(len(data) + ZERO), name=f"less{number}")
         m.d.sync += less.eq(by_logic(data, self.zw))
         m.d.sync += getattr(self, f"sum{number}").eq(total - less)
 
 
 def _tree(m: Module, name: str, terms: list[Value]) -> Value:
-    """Return the sum of all terms, len(LEVELS) cycles later."""
+    """Return the sum of all terms, with a delay of len(LEVELS) cycles."""
     for level, together in enumerate(LEVELS):
         groups = [terms[at : at + together] for at in range(0, len(terms), together)]
         bits = len(terms[0]) + (together - 1).bit_length()
@@ -133,17 +131,18 @@ def _tree(m: Module, name: str, terms: list[Value]) -> Value:
     return total
 
 
-#: Bits of a code, signed or not.
+#: The width in bits that holds signed and unsigned codes.
 CODE = 9
 
 
 class Pool(Part):
-    """A 2x2 pool with one element per cycle, in the order of the words of a plane."""
+    """A 2x2 pool, which reads one element per cycle, in the order of the words of a plane."""
 
     def __init__(self, config: Config) -> None:
-        # `next`: the element at `data` is read. `arrives`: one cycle later, `word` is the element's code. `gives`: the
-        # element completes a result, which is in `result` two cycles after the read. A memory has the row above,
-        # because the length of a row differs from layer to layer. A register has the element to the left.
+        # At `next`, the element at address `data` is read. One cycle later, `arrives` is 1 and `word` is the element's
+        # code. If `gives` is 1, the element completes a result, which is at `result` two cycles after the read. The row
+        # above is in a memory, because rows of different layers have different lengths. The element to the left is in a
+        # register.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -175,7 +174,7 @@ class Pool(Part):
             m.d.sync += [word.eq(word + 1), x.eq(Mux(is_row_end, 0, x + 1))]
             with m.If(is_row_end):
                 m.d.sync += [y.eq(Mux(is_end, 0, y + 1)), channel.eq(channel + is_end)]
-        # The element above is read together with the current element, which replaces it one cycle later.
+        # The memory reads the element above, and one cycle later the current element overwrites it.
         writes, reads = ram(m, "row", 8, config.pool_side)
         place = Signal(range(config.pool_side))
         with m.If(self.next):

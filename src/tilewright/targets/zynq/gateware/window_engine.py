@@ -1,7 +1,7 @@
 """The engine with `window=1`: stores with lines, the window buffer, and a unit for several outputs.
 
-Ports and protocol are those of Engine with two frames. The state machine makes a step in each cycle in which no access
-misses. An iteration's operands follow one cycle later, and its sums sums.LATENCY cycles after the operands.
+The ports and the protocol are those of Engine with two frames. The state machine advances in each cycle without a miss.
+The operands of an iteration arrive one cycle later, and its sums are complete unit.LATENCY cycles after the operands.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tilewright.targets.zynq.isa.layer import Kind
 
 
 def engine_of(config: Config) -> Engine:
-    """Return the engine of a configuration."""
     return WindowEngine(config) if config.window else Engine(config)
 
 
 class WindowEngine(Engine):
-    """The engine without AXI4-Lite registers. Ports: see Engine; `hold`, `waiting`, `block`, `write` are unused."""
+    """The engine without AXI4-Lite registers.
+
+    It has the ports of Engine, but does not use hold, waiting, block, write.
+    """
 
     def define(self, m: Module) -> None:
         config = self.config
@@ -93,7 +95,7 @@ class WindowEngine(Engine):
         return LineStore(config.lines(name), LINE[name], config.block_bits, self.beat, whole=name == "weight")
 
     def _reads(self, m: Module, layer: Any, sweep: Sweep, groups: Groups, pool: Pool, stores: dict[str, Any]) -> None:
-        """Read the stores: lines of weights and biases for sums, data for the window buffer, FC sums or the pool."""
+        """Read lines of weights, biases, and data for the window buffer, for FC sums or for the pool."""
         data = stores["data"]
         weight = stores["weight"]
         bias = stores["bias"]
@@ -103,7 +105,7 @@ class WindowEngine(Engine):
         line = ceil_log2(LINE["data"])
         per_block = ceil_log2(self.config.lines("data"))
         asks = groups.asks | fc & sweep.iterates | pools
-        whole = self.config.frames * self.config.lines("data") * LANES  # products with data in the store
+        whole = self.config.frames * self.config.lines("data") * LANES  # the capacity of the store in products
         block = Mux(fc, sweep.time >> per_block, Mux(pools, word.block, groups.block))
         offset = Mux(fc, sweep.time, Mux(pools, word.offset >> line, groups.offset))
         m.d.comb += drive(data.read, en=asks, block=block, offset=offset)
@@ -115,7 +117,10 @@ class WindowEngine(Engine):
         m.d.comb += bias.begins.eq(sweep.begins)
 
     def _window(self, m: Module, layer: Any, sweep: Sweep, groups: Groups, line: Value) -> WindowBuffer:
-        """Add the window buffer. Connect it to the requests, and to the iteration whose weights arrive."""
+        """Add the window buffer.
+
+        It stores the requests of `groups`, and supplies the pixels of the current iteration.
+        """
         window = WindowBuffer(self.config)
         return add(
             m,
@@ -132,9 +137,9 @@ class WindowEngine(Engine):
         )
 
     def _operands(self, m: Module, layer: Any, sweep: Sweep, window: WindowBuffer, stores: dict[str, Any]) -> Sums:
-        """Add the unit, with its operands as int8 numbers: at masked taps, data are the zero point."""
-        # Group and tap select the pixel. Taps beyond the image must be masked, because the run of pixels continues with
-        # pixels of the next or the previous row of the image.
+        """Add the unit, and convert its operands to int8 numbers. Masked taps get the zero point as data."""
+        # A tap beyond the left or right side of the image must be masked, because the run of pixels continues there
+        # with pixels of another row.
         sides = after(m, sweep.sides, 1)
         fc = after(m, sweep.is_fc, 1)
         data_sign = Mux(layer.x_signed, 0, 128)
@@ -158,7 +163,7 @@ class WindowEngine(Engine):
         return add(m, "sums", Sums(self.config), **operands, zw=layer.zw - weight_sign)
 
     def _sums(self, m: Module, sweep: Sweep, unit: Sums, bias: Value) -> dict[str, Value]:
-        """Add the accumulators, which start from the bias. Return the inputs of GroupResults for complete sums."""
+        """Add the accumulators, which begin with the bias. Return the inputs of GroupResults for complete sums."""
         adds, begins = (after(m, self.moves & flag, SUMMED - 1) for flag in (sweep.iterates, sweep.begins))
         base = after(m, bias, SUMMED - 2)
         accumulators = []
