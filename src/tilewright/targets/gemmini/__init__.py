@@ -32,10 +32,7 @@ RTL = TimingModel(
 
 
 class GemminiTarget(LaunchedTarget[Config]):
-    """The target Gemmini.
-
-    See targets/base.py for the methods. The hardware decides the order, so no pass `order` exists.
-    """
+    """The target Gemmini (see targets/base.py). The hardware decides the order, so no pass `order` exists."""
 
     name = "gemmini"
     kind = Config

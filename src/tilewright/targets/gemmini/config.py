@@ -47,10 +47,7 @@ def _switch(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Config(MachineConfig):
-    """The configuration of one machine.
-
-    Raises ConfigError for a value out of range, or for values that exclude each other.
-    """
+    """The configuration of one machine. Raises ConfigError if values are out of range or exclude each other."""
 
     where = "gemmini config"
 

@@ -96,7 +96,6 @@ def _accesses(passes: Passes) -> list[Access]:
 
 
 def _bursts(passes: Passes, trace: Trace | None) -> Array:
-    """Return one transfer for each row in DRAM, int64 [n, 2]: address and bytes."""
     work = passes.work
     # The order matters because the energy model of DRAM charges each change of the open row.
     start = passes.sequence.copy()

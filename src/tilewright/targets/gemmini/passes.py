@@ -123,17 +123,13 @@ class Passes:
         return findings
 
     def values(self, dram: Dram, samples: int) -> Machine:
-        """Compute the values in DRAM, and return the machine.
-
-        Raises MachineError for an access outside of all segments.
-        """
+        """Compute the values in DRAM, and return the machine. Raises MachineError for an access outside of segments."""
         machine = Machine(self.config, dram, samples)
         machine.run(self.plan, np.arange(len(self.prims)))
         return machine
 
     @cached_property
     def macs(self) -> int:
-        """The number of multiply-accumulates of all computes."""
         a = self.work.computes.a
         return int((a.rows * a.cols).sum()) * self.config.dim
 

@@ -15,7 +15,6 @@ FARTHEST = 1 << 62
 
 
 def row_bytes(moves: Moves) -> Array:
-    """Return the size of a DRAM row in bytes for each move, int64 [k]."""
     place = moves.local
     wide = place.full & place.acc if moves.out else place.acc & (1 - moves.settings["shrunk"])
     return place.cols * np.where(wide, ACC_BYTES, 1)
@@ -55,16 +54,12 @@ def moved_rows(moves: Moves) -> tuple[Array, Array]:
 
 
 def moved_bytes(moves: Moves) -> Array:
-    """Return the number of DRAM bytes that each move reads or writes, int64 [k]."""
     outer, rows = moved_rows(moves)
     return outer * rows * row_bytes(moves) * (moves.dram != 0)
 
 
 class DramRows(NamedTuple):
-    """Groups of rows in DRAM, int64 [n] each.
-
-    A group has `rows` rows of `width` bytes, at distances of `stride` bytes.
-    """
+    """Groups of rows in DRAM, int64 [n] each: `rows` rows of `width` bytes, at distances of `stride` bytes."""
 
     move: Array
     address: Array

@@ -136,19 +136,14 @@ class Config(MachineConfig):
                 raise ConfigError("zynq config", reason, f"set {store}_bits=8 or more")
 
     def lines(self, store: str) -> int:
-        """Return the number of lines of a data or weight block with `window`."""
         return self.block_words(store) // LINE[store]
 
     def block_words(self, store: str) -> int:
-        """Return the number of words per block of a store.
-
-        Words of the bias store have 32 bits; all other words have 8.
-        """
+        """Return the words per block of a store. Words have 32 bits in the bias store, and 8 bits elsewhere."""
         return 1 << int(getattr(self, f"{store}_bits"))
 
     @property
     def bill(self) -> dict[str, int]:
-        """The number of DSP48 and of BRAM36 of each part, by name."""
         # If the chip has too few DSP48, the multipliers outside of the compute unit are made of logic.
         stores = {
             store: self.frames * -(-self.block_words(store) // (BRAM_BIASES if store == "bias" else BRAM_WORDS))

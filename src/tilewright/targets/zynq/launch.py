@@ -47,7 +47,6 @@ class ZynqLaunch(Launched[Config]):
         return {"data": data[None]}
 
     def codes(self, inputs: Mapping[str, Array]) -> Array:
-        """Reshape packed input codes to (S, *input_shape)."""
         dtype = np.int8 if self.layer["x_signed"] else np.uint8
         return inputs["data"].view(dtype).reshape(-1, *self.layer.input_shape)
 

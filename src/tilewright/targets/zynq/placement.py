@@ -52,7 +52,6 @@ def kernels_per_block(layer: Layer) -> int:
 
 
 def data_blocks(layer: Layer) -> int:
-    """Return the number of data blocks of the input of all samples of a batch."""
     if layer.conv and layer.config.layout == "rows":
         return row_blocks(layer).blocks
     if layer.config.window and layer.kind == Kind.FC:
@@ -116,7 +115,6 @@ def bias(layer: Layer) -> Placement:
 
 
 def result(layer: Layer) -> Placement:
-    """Return the flat placement of a sample's results, in the order of writing."""
     return Placement.of((layer.outputs,), "uint8").take(0, writing_order(layer))
 
 
@@ -130,7 +128,6 @@ def _cut(placement: Placement, words: int) -> Placement:
 
 
 def _filled(placement: Placement, parts: int, words: int) -> Placement:
-    """Divide words into equal parts, and pad each part to the size of a block."""
     size = prod(placement.slots) // parts
     return placement.reshape(parts, size).pad((0, 0), (0, words - size))
 

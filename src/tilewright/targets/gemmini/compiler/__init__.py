@@ -46,11 +46,7 @@ CLOSE_ENOUGH = 0.015
 
 
 class TiledLayer(Hashable, Protocol):
-    """A layer in tiles.
-
-    With `has_borders`, the hardware generates zeros around the image, and the writes of zeros may race with other
-    loads.
-    """
+    """A layer in tiles. With `has_borders`, the hardware generates zeros around the image, which may cause races."""
 
     @property
     def has_borders(self) -> bool: ...

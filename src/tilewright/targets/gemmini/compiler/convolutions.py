@@ -70,7 +70,6 @@ class Convolution:
 
     @property
     def extras(self) -> str:
-        """Text for the plan about packing, pooling, and the store of results."""
         packed = f", {self.pixels} kernel columns at once" if self.pixels > 1 else ""
         pool = f", max pool {self.pool.kernel[0]}x{self.pool.kernel[1]}" if self.pool != NO_POOL else ""
         return f"{packed}{pool}, {self.store}"
@@ -106,12 +105,10 @@ class Convolution:
 
     @property
     def inputs(self) -> int:
-        """The size of the input in DRAM in bytes."""
         return self.images * prod(self.size) * self.channels[0]
 
     @property
     def fits_registers(self) -> bool:
-        """Whether the sizes fit the hardware's registers."""
         small = self.window.stride[0] <= MOST_STRIDE and self.window.dilation[0] <= MOST_DILATION
         return small and max(*self.size, *self.out, *self.channels) <= MOST
 

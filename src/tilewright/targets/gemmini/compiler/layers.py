@@ -62,10 +62,7 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
 def _convolved(
     convolution: Convolution | str, zero: int, store: RequantisingStore | str, config: Config, streams: bool
 ) -> tuple[list[Form], str]:
-    """Return the forms of a convolution, and why LOOP_CONV_WS is excluded (if it is).
-
-    `zero` is the input's zero point.
-    """
+    """Return the forms of a convolution, and why LOOP_CONV_WS is excluded. `zero` is the input's zero point."""
     if isinstance(convolution, str):
         return [], convolution
     frame = NO_FRAME

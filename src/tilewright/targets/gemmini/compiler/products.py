@@ -41,7 +41,6 @@ class Product:
 
     @property
     def inputs(self) -> int:
-        """The size of the input in DRAM in bytes."""
         return self.rows * self.depth
 
     def weights(self, codes: Array, config: Config) -> Array:

@@ -17,27 +17,21 @@ RELU = 1
 
 @dataclass(frozen=True)
 class RequantisingStore:
-    """A store of sums.
-
-    With a float32 `scale`, it scales, rounds half to even and clips to int8, else it stores int32.
-    """
+    """A store of int32 sums or, with a float32 `scale`, of int8 codes: scaled, rounded half to even, clipped."""
 
     scale: float | None = None
     relu: bool = False
 
     @property
     def nbytes(self) -> int:
-        """The size of a result in DRAM in bytes."""
         return ACC_BYTES if self.scale is None else INPUT_BYTES
 
     def configure(self, out: Commands, outputs: int) -> None:
-        """Append the config_st for rows of `outputs` results."""
         scale = 1.0 if self.scale is None else self.scale
         out.gemmini_extended_config_st(outputs * self.nbytes, self.activation, scale)
 
     @property
     def activation(self) -> int:
-        """The value of the field `activation` of config_st."""
         return RELU if self.relu else 0
 
     def __str__(self) -> str:

@@ -62,7 +62,6 @@ class Hazards:
 
     @cached_property
     def defects(self) -> tuple[legal.Defect, ...]:
-        """The primitive commands that break a rule."""
         return tuple(legal.defects(self.work, self.touches, self.config))
 
     @cached_property

@@ -96,11 +96,7 @@ def _blocks(moves: Moves, mode: Array | int, block_stride: Array | int, config: 
 
 
 def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
-    """Return the accesses of all commands.
-
-    The operands of a preload count as accesses of the preload, as in the reservation station. Without `preloads`, they
-    count as accesses of the compute, which uses them.
-    """
+    """Return the accesses of all commands. Without `preloads`, operands of preloads count for their computes."""
     loads = work.loads
     stores = work.stores
     computes = work.computes

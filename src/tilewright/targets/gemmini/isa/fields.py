@@ -64,12 +64,10 @@ class Format(NamedTuple):
 
     @property
     def fixed(self) -> dict[str, int]:
-        """The fields that identify the mnemonic, with their values."""
         return {"funct": self.funct} if self.kind is None else {"funct": self.funct, "kind": self.kind}
 
 
 def _whole(name: str) -> tuple[BitField, ...]:
-    """Return a field that fills a register: a DRAM address or a stride."""
     return (BitField(name, 0, 64, signed=True),)
 
 

@@ -32,7 +32,6 @@ _CONV_COMMANDS = *(f"loop_conv_ws_{number}" for number in range(1, 7)), "loop_co
 
 
 def spad(row: int) -> int:
-    """Return the local address of a scratchpad row."""
     return row
 
 
@@ -59,14 +58,10 @@ class Commands:
         return np.concatenate([*self._parts, np.array(self._rows, np.uint64).reshape(-1, 3)])
 
     def add(self, mnemonic: str, **values: int) -> None:
-        """Append a command by its mnemonic and fields (isa/fields.py).
-
-        Raises ProgramError if a value does not fit its field.
-        """
+        """Append a command by its mnemonic and fields. Raises ProgramError if a value does not fit its field."""
         self._rows.append(fields.encode(mnemonic, **{name: int(value) for name, value in values.items()}))
 
     def extend(self, commands: Array) -> None:
-        """Append commands, uint64 [n, 3]."""
         self._parts += [self.array[sum(map(len, self._parts)) :], commands]
         self._rows = []
 
@@ -217,10 +212,7 @@ class Commands:
         b_spad_id: int,
         is_resadd: bool,
     ) -> None:
-        """Multiply tiles of matrices.
-
-        Sizes count blocks, strides count elements, and address 0 marks an absent matrix.
-        """
+        """Multiply tiles. Sizes count blocks, strides count elements, and address 0 marks an absent matrix."""
         self.add("loop_ws_bounds", i=i, j=j, k=k, pad_i=pad_i, pad_j=pad_j, pad_k=pad_k)
         self.add("loop_ws_ab", a=a, b=b)
         self.add("loop_ws_dc", d=d, c=c)
@@ -231,10 +223,7 @@ class Commands:
         self.add("loop_ws", activation=act, **flags, **operands)
 
     def gemmini_loop_conv_ws(self, **parameters: int) -> None:
-        """Convolve a tile. The parameters are named as in gemmini.h, and their default is 0.
-
-        Raises InputError for an unknown parameter name.
-        """
+        """Convolve a tile. Parameters are named as in gemmini.h and default to 0. Raises InputError for other names."""
         values = {_CONV.get(name, name): value for name, value in parameters.items()}
         commands = [(name, fields.FORMATS[fields.CODES[name]]) for name in _CONV_COMMANDS]
         names = {place.name for _, form in commands for place in form.places}

@@ -141,7 +141,6 @@ class Unroller:
     forms: dict[tuple[object, ...], Form] = field(default_factory=dict)
 
     def start(self, command: int) -> Loop:
-        """Return the loop that `command` starts."""
         slot = self.loops % SETS
         # Registers keep their values, so a loop sees the values of the loop before the previous loop (SETS).
         config = self.config

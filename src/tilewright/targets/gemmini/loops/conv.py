@@ -52,7 +52,6 @@ class TileShape:
 
     @cached_property
     def unpadded(self) -> tuple[int, int]:
-        """The number of rows and of columns of the input without borders."""
         r = self.r
         return (
             self.undilated(self._covered("orows", "krows") - r["upad"] - r["dpad"]),
@@ -61,7 +60,6 @@ class TileShape:
 
     @cached_property
     def padded(self) -> tuple[int, int]:
-        """The number of rows and of columns of the input with borders."""
         r = self.r
         rows, columns = self.unpadded
         if not r["input_dilated"]:
@@ -86,7 +84,6 @@ class TileShape:
 
     @cached_property
     def weight_stride(self) -> int:
-        """The distance in scratchpad rows between blocks of `dim` weight columns."""
         return self.r["krows"] * self.r["kcols"] * self.r["pochs" if self.r["weight_0132"] else "kchs"]
 
     @cached_property
@@ -100,7 +97,6 @@ class TileShape:
 
     @cached_property
     def out_stride(self) -> int:
-        """The distance in accumulator rows between blocks of `dim` output channels."""
         return self.r["batches"] * self.r["orows"] * self.r["ocols"]
 
     @cached_property
@@ -108,7 +104,6 @@ class TileShape:
         return -(-self.r["pochs"] // self.config.dim) * self.out_stride
 
     def out_row(self, b: Array, orow: Array, ocol: Array, och: Array) -> Array:
-        """Return the accumulator rows of results, counted from the tile's first row."""
         r = self.r
         return och // self.config.dim * self.out_stride + (b * r["orows"] + orow) * r["ocols"] + ocol
 

@@ -60,10 +60,7 @@ def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) ->
 
 
 def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
-    """Yield the races between loops that may be in flight together.
-
-    `functs` are the functs of the program's commands.
-    """
+    """Yield the races between loops that may be in flight together. `functs` has the program's functs."""
     # `passed` has the commands that an unroller accepts while it executes a loop. Any other command waits until the
     # unroller has no loop, so it separates the loops before it from the loops after it.
     passed = {MATMUL: (*COMMANDS[MATMUL], *COMMANDS[CONV][1:]), CONV: COMMANDS[CONV]}

@@ -148,7 +148,6 @@ def _stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
 
 
 def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
-    """Return the stores of layer normalisation or softmax, row by row."""
     # All stores wait for the last execute command. Groups of STATISTICS rows have three passes: the first two collect
     # statistics, and the third stores.
     dim = config.dim

@@ -84,10 +84,7 @@ WORD = (1 << 64) - 1
 
 
 def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array | int] = (0, 0, 0)) -> CommandStream:
-    """Return a stream with one command for each element of `rs2`.
-
-    All other arguments may be single numbers of 64 bits.
-    """
+    """Return a stream with one command per element of `rs2`. Other arguments may be single numbers."""
     n = len(rs2)
 
     def columns(values: Sequence[Array | int]) -> Array:

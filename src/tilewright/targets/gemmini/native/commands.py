@@ -48,10 +48,7 @@ class HostAddresses:
         self._first: list[int] = []
 
     def move(self, records: Array) -> None:
-        """Replace host addresses in recorded commands by machine addresses.
-
-        Raises ProgramError if the addresses need too many slots.
-        """
+        """Replace host addresses by machine addresses. Raises ProgramError if this needs too many slots."""
         for funct, registers in ADDRESSES.items():
             moved = np.flatnonzero(records["funct"] == funct)
             for register in registers if len(moved) else ():
@@ -141,7 +138,6 @@ class RecordedCommands:
         return self.passes.hazards.source
 
     def _unfenced(self) -> Iterator[Finding]:
-        """Yield a finding if a store follows the last fence."""
         fences = np.flatnonzero(self.records["funct"] == Funct.FENCE)
         stores = self.passes.work.stores.step
         for step in stores[self._source[stores] > np.append(-1, fences)[-1]][:1].tolist():
@@ -152,7 +148,6 @@ class RecordedCommands:
             )
 
     def placed(self, steps: Sequence[int]) -> list[int]:
-        """Return the numbers of primitive commands in traces and in the debugger."""
         return self.passes.places[list(steps)].tolist()
 
     def places(self, steps: Sequence[int]) -> str:

@@ -83,7 +83,6 @@ def shown(report: dict[str, Any]) -> list[str]:
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the busiest source lines, in program order."""
     longest = sorted(lines, key=lambda line: line["first"] - line["last"])[:LINES]
     if not longest:
         return []

@@ -124,7 +124,6 @@ class Gemmini(Commands):
         return self._buffers[-1]
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike, name: str = "") -> Buffer:
-        """Return a new buffer of zeros."""
         return self.to_device(np.zeros(shape, dtype), name)
 
     def program(self, name: str = "program") -> Program:

@@ -84,7 +84,6 @@ def prim(m: Array, place: int, archive: Array) -> None:
 
 
 def related(m: Array, place: int, archive: Array, kind: int) -> None:
-    """Save or restore the number of a page or row."""
     # Pages and rows are stored apart from the words, because the pages and rows of two equivalent states may differ.
     # Before a state is restored, `repeat` replaces all pages and rows by their partners.
     at = archive[HEADER.related]
@@ -100,10 +99,7 @@ def row(m: Array, place: int, archive: Array, in_acc: bool) -> None:
 
 
 def operand(m: Array, place: int, archive: Array) -> None:
-    """Save or restore an operand's word.
-
-    The row of the local address is stored apart from the flags, columns and rows.
-    """
+    """Save or restore an operand's word. The local address's row is stored apart from the other bits."""
     at = next_word(archive)
     rest = archive[at] if archive[HEADER.sets] else m[place]
     here = 0

@@ -94,7 +94,6 @@ def next_event(m: Array, t: int) -> int:
 
 @part
 def step_units(m: Array, p: Program, t: int) -> None:
-    """Step each active unit, from the last consumer to the first producer."""
     if m[SHARED.rows_out] and m[at(RESULTS.cycle, m[SHARED.first_out])] == t:
         step_results(m, t)
     if m[READER.t_valid] | m[READER.x_valid] | m[WRITER.t_valid] | m[WRITER.x_valid]:

@@ -122,10 +122,7 @@ def step_execute(m: Array, t: int) -> None:
 
 
 def begin(m: Array, t: int, pending: bool) -> None:
-    """Begin the operation that the first three commands allow.
-
-    With `pending`, the completion of an earlier command is not reported yet.
-    """
+    """Begin the operation that the first three commands allow. With `pending`, a completion is unreported."""
     n = count(m, Q.executes)
     # Behind the end of the queue, `peek` returns old commands, so check `n` before using the second and third command.
     first = row_offset(peek(m, Q.executes, 0))

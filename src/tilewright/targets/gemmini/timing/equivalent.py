@@ -98,7 +98,6 @@ def equivalent(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new:
 
 @part
 def equivalent_moves(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool:
-    """Return whether two loads, or two stores, are equivalent."""
     for word in range(1, 3):
         if configured(p, old, word) != configured(p, new, word):
             return False
@@ -116,7 +115,6 @@ def equivalent_moves(m: Array, p: Program, memo: Memo, old: int, new: int) -> bo
 
 @part
 def equivalent_operands(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool:
-    """Return whether two preloads, or two computes, are equivalent."""
     rs1, rs2 = p.prims[old, 1], p.prims[old, 2]
     preload = p.prims[old, 0] & 127 == PRELOAD
     size1 = side(m, rs1)

@@ -117,7 +117,6 @@ def track(m: Array, p: Program, load: int, prim: int) -> None:
 
 @part
 def first_free(m: Array, valid: int) -> int:
-    """Return the first free slot of a tracker that is not full."""
     slot = 0
     while m[at(valid, slot)]:
         slot += 1

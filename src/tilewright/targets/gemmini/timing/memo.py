@@ -107,10 +107,7 @@ def clear(memo: Memo, identity: bool) -> None:
 
 
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
-    """Make `new` the partner of page `old`.
-
-    Return False if either page has another partner, or if the table is full.
-    """
+    """Make `new` the partner of page `old`. Return False if either has another partner, or if the table is full."""
     # Successive requests are mostly in one page: before it calls this function, `equivalent_lines` compares the last
     # pair.
     r[MEMO.last_pair + 2 * client] = old
@@ -192,7 +189,6 @@ def has_partner(memo: Memo, kind: int, old: int) -> bool:
 
 @part
 def partner(memo: Memo, kind: int, old: int) -> int:
-    """Return the partner of a page or row, which must exist."""
     r = memo.registers
     if kind < SPAD_ROWS:
         return int(memo.pages[slot(r, memo.pages, old << 2 | kind << 1), PAIR.value])

@@ -126,7 +126,6 @@ def write_mark(row: int, t: int) -> int:
 
 @part
 def in_flight(m: Array, row: int, t: int) -> bool:
-    """Return whether a write of an accumulator row is in progress."""
     # The accumulator has a latency of two cycles, during which reads of the row and additions to the row must wait
     # (AccumulatorMem.scala: pipelined_writes).
     b = at(ACC_BANKS.rows, row >> m[SHARED.lg_acc_bank])
@@ -141,7 +140,6 @@ def before_half(m: Array, row: int, pixels: int) -> bool:
 
 
 def step_writes(m: Array, t: int) -> None:
-    """Write the rows that the pixel repeaters and the int32 scale unit offer."""
     # Each bank accepts one write per cycle. By priority (Scratchpad.scala), the writes are: results of the array, which
     # step_results has written before; scaled rows; int32 rows; zeros.
     lasts = 0
@@ -292,7 +290,6 @@ def step_scaling(m: Array, t: int) -> None:
 
 @part
 def lane_elements(m: Array) -> int:
-    """Return the number of elements of a row that one lane scales."""
     return max(m[SHARED.dim] >> LG_LANES, 1)
 
 
@@ -305,7 +302,6 @@ def new_row(m: Array) -> int:
 
 
 def scale_elements(m: Array, t: int) -> None:
-    """Begin to scale one element in each lane."""
     # Each lane has a round-robin arbiter for the elements of three rows. All arbiters make the same choice, because all
     # lanes have the same remaining elements: the first element after the previous choice, in cyclic order.
     places = 3 * lane_elements(m)
@@ -376,7 +372,6 @@ def step_merger(m: Array, t: int) -> None:
 
 @part
 def next_request(m: Array, t: int) -> None:
-    """Make the next beat's request the current request, and accept the beat."""
     x = row_offset(peek(m, Q.d_read, 0) >> 1)
     m[MERGER.valid] = 1
     m[MERGER.read] = 0

@@ -69,7 +69,6 @@ def count(m: Array, queue: int) -> int:
 
 @part
 def ready(m: Array, queue: int, t: int) -> bool:
-    """Return whether a queue accepts an element in cycle `t`."""
     # The consumer already ran in this cycle. A register would still show its elements as present, so add them to the
     # count. `left` is never set for a piped queue.
     left = m[queue + QUEUE.left]
@@ -78,7 +77,6 @@ def ready(m: Array, queue: int, t: int) -> bool:
 
 @part
 def push(m: Array, queue: int, value: int) -> None:
-    """Add an element to a queue that is ready."""
     m[item(m, queue, count(m, queue))] = value
     m[queue + QUEUE.count] += 1
     m[SHARED.active] = 1
@@ -98,10 +96,7 @@ def item(m: Array, queue: int, place: int) -> int:
 
 @part
 def pop(m: Array, queue: int, t: int) -> int:
-    """Remove the first element of an ordinary queue.
-
-    At most three elements can leave per cycle: `left` counts in 2 bits.
-    """
+    """Remove the first element of an ordinary queue. At most 3 leave per cycle: `left` counts in 2 bits."""
     left = queue + QUEUE.left
     m[left] = m[left] + 1 if m[left] >> 2 == t else t << 2 | 1
     return take(m, queue)
@@ -109,7 +104,6 @@ def pop(m: Array, queue: int, t: int) -> int:
 
 @part
 def take(m: Array, queue: int) -> int:
-    """Remove the first element of a piped queue."""
     head = m[queue + QUEUE.head]
     m[queue + QUEUE.head] = (head + 1) & (RING - 1)
     m[queue + QUEUE.count] -= 1

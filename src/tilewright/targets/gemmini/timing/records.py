@@ -82,7 +82,6 @@ def table(record: type[R], name: str) -> R:
 
 
 def columns(record: type[R]) -> R:
-    """Number the fields of a record from 0."""
     return _lay_out(record, 0)[0]
 
 
@@ -152,10 +151,7 @@ def saved(
     phases: int = ALWAYS,
     reset: int = 0,
 ) -> int:
-    """Declare a field (see `SavedField`).
-
-    In the module that `registers` returns, the attribute is the field's index.
-    """
+    """Declare a field (see `SavedField`). In the module from `registers`, the attribute is the field's index."""
     return cast(int, SavedField(rule, (when,) if isinstance(when, str) else when, of, among, size, phases, reset))
 
 

@@ -154,7 +154,6 @@ def serialise_field(m: Array, p: Program, archive: Array, place: int, rule: int,
 
 
 def serialise_place(m: Array, archive: Array, place: int, rule: int, of: int) -> None:
-    """Save or restore a field by a rule for rows or for indices of a ring."""
     if rule == RULE.transaction:
         cyclic(m, place, archive, m[READER.next], m[SHARED.max_reads])
     elif rule == RULE.incoming_row:

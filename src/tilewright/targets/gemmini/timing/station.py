@@ -36,10 +36,7 @@ class Station:
 
 
 class OperandSpan:
-    """The rows of an operand, from `start` to `end` (exclusive).
-
-    With `wraps`, the range wraps around the memory's end.
-    """
+    """The rows of an operand, from `start` to `end` (exclusive). With `wraps`, the range wraps around."""
 
     kind: int
     start: int
@@ -202,7 +199,6 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
 
 
 def set_operands(m: Array, p: Program, e: int) -> None:
-    """Set the ranges of rows that the station compares for an entry."""
     # The function `tracked` in hazards/touch.py computes the same ranges for complete programs.
     prim = m[e + ENTRIES.command]
     funct = p.prims[prim, 0] & 127

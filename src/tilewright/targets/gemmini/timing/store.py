@@ -214,7 +214,6 @@ def step_dispatch(m: Array, t: int) -> None:
 
 
 def dispatch(m: Array, t: int) -> None:
-    """Read a row for the writer, if its bank is free."""
     # A scratchpad bank has one port, which serves writes first, then the array, then the writer (Scratchpad.scala:
     # bank_ios). A row that waits for the pipe blocks its bank. In the accumulator, a write blocks reads of its row, and
     # an addition blocks reads of its bank, because it uses both ports of the bank (AccumulatorMem.scala).

@@ -48,10 +48,7 @@ def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]
 
 
 def _loop(builder: Any, count: Any) -> Any:
-    """Emit the start of a loop that runs `count` times (at least once).
-
-    Return its counter, and a function for its end.
-    """
+    """Emit the start of a loop of `count` iterations (at least 1). Return the counter and an end function."""
     from llvmlite import ir
 
     index = ir.IntType(64)
@@ -138,7 +135,6 @@ class Rules(NamedTuple):
 
 @compiled
 def run(sequence: Array, tables: Tables, memories: Memories, rules: Rules) -> None:
-    """Execute the steps of a sequence."""
     for at in range(sequence.shape[0]):
         step = sequence[at]
         action = tables.action[step]
@@ -162,7 +158,6 @@ def run(sequence: Array, tables: Tables, memories: Memories, rules: Rules) -> No
 
 @part
 def wrapped(value: int, bits: int) -> int:
-    """Return the low bits of an integer, in two's complement."""
     half = 1 << (bits - 1)
     return ((value + half) & (2 * half - 1)) - half
 
@@ -176,7 +171,6 @@ def scaled(value: int, scale: float) -> int:
 
 
 def shifted(value: int, shift: int) -> int:
-    """Shift an integer right, and round half to even."""
     if shift == 0:
         return value
     kept = value >> shift
@@ -186,7 +180,6 @@ def shifted(value: int, shift: int) -> int:
 
 
 def word(memory: Array, at: int) -> int:
-    """Read the little-endian int32 at index `at`."""
     low = (int(memory[at]) & 255) | (int(memory[at + 1]) & 255) << 8 | (int(memory[at + 2]) & 255) << 16
     return low | int(memory[at + 3]) << 24
 
@@ -220,7 +213,6 @@ def load(mvin: Array, scale: float, memory: Array, spad: Array, acc: Array, samp
 
 
 def load_acc(mvin: Array, scale: float, memory: Array, source: int, first: int, target: Array, width: int) -> None:
-    """Load one row of one block to the accumulator."""
     for col in range(width):
         value = 0
         if mvin[L_ZEROS] == 0:
@@ -380,7 +372,6 @@ def products(
 
 
 def accumulate(command: Array, spad: Array, array: Array, factors: Array, bits: int) -> None:
-    """Add A * B to the sums of an output-stationary array."""
     base = command[D_ROW]
     rows = command[D_ROWS]
     for line in range(command[A_ROWS]):

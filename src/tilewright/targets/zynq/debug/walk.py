@@ -95,7 +95,6 @@ class ZynqWalk(Walk):
 
     @cached_property
     def codes(self) -> Array:
-        """The layer's results in the order of writing, [results]."""
         image = self._image
         results = machine.run(image.layer, self._data[None], image.weight, image.bias, image.factor)
         return results.reshape(-1)[placement.writing_order(image.layer)].view(self._dtype)

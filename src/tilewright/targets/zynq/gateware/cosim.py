@@ -35,11 +35,7 @@ MOST_DIFFERENCES = 8
 
 
 class ServedPage(NamedTuple):
-    """A page service: the number of the store, the block, and the start.
-
-    With one frame, `at` counts the engine cycles (without waits) before the service. With two frames, it counts all
-    cycles.
-    """
+    """A page service. `at` counts engine cycles before its start with one frame, and all cycles with two."""
 
     store: int
     block: int
@@ -68,7 +64,6 @@ class SteadyPace:
         return 0
 
     def hold(self, model: Model) -> int:
-        """Stop the working engine for some cycles, and return their number."""
         return 0
 
 
@@ -85,10 +80,7 @@ def component(config: Config) -> Any:
 def run(
     image: LayerImage, data: Array, engine: str = "verilator", pace: SteadyPace = STEADY, wave: Wave | None = None
 ) -> RtlRun:
-    """Run a layer on the compiled RTL. `data` has the codes of one sample, (rows, cols, ic) or (r).
-
-    In the result, `cycles` includes the delays of `pace`, but `engine` does not.
-    """
+    """Run a layer on the compiled RTL. `data` has the codes of one sample, (rows, cols, ic) or (r)."""
     layer = image.layer
     config = layer.config
     model = Compiled.of_machine(component, config, engine).model()

@@ -238,10 +238,7 @@ class Engine(Part):
         return used
 
     def _leave(self, m: Module, pool: Pool, results: ResultWriter, paging: Paging | Ahead, miss: Value) -> None:
-        """Connect the path of results to the pool and the PS.
-
-        While `miss` is 1, the engine waits for the result block.
-        """
+        """Connect the path of results to the pool and the PS. At `miss`, the engine waits for the result block."""
         m.d.comb += drive(results, **ports(self, "page_address", *FACTOR_PORTS))
         m.d.comb += drive(results, pool_result=pool.result, done=paging.result.done)
         m.d.comb += drive(paging.result, miss=miss, ready=results.leaves)

@@ -121,10 +121,7 @@ class Requantiser(Part):
         self._round(m, exact, after(m, place, 2), after(m, negative, 4), zero, after(m, right, 6))
 
     def _round(self, m: Module, exact: Value, place: Value, sign: Value, zero: Value, by: Value) -> None:
-        """Round the product `exact` to a code.
-
-        The arguments `zero` and `by` (the shift) are delayed by one more cycle.
-        """
+        """Round the product `exact` to a code. `zero` and `by` (the shift) are delayed by one more cycle."""
         is_float, is_double, is_away, is_pow2 = (self.rule == number for number in range(len(RULES)))
         # Cycle 7: the first rounding, to float32 or to a double. The rule `double` rounds to the product's high half.
         front = Signal(BITS + MANTISSA)
@@ -201,10 +198,7 @@ class ResultWriter(Part):
         )
 
     def requantised(self, m: Module, total: Value, column: Value) -> Value:
-        """Add a requantiser, and return the codes of the sums `total`.
-
-        `column` has each sum's channel one cycle early.
-        """
+        """Add a requantiser, and return the codes of the sums `total`. `column` has a sum's channel a cycle early."""
         writes, reads = ram(m, "factors", 64, FACTORS, 32)
         m.d.comb += reads.addr.eq(column)
         m.d.comb += drive(
@@ -218,10 +212,7 @@ class ResultWriter(Part):
         return add(m, "requantiser", unit, **fields, sum=total, factor=reads.data).result
 
     def write(self, m: Module, arrives: Value, code: Value) -> tuple[ResultStore, Value]:
-        """Add the store, and write codes of the requantiser and the pool.
-
-        Return the store and the pool's write signal.
-        """
+        """Write codes of the requantiser and the pool. Return the store and the pool's write signal."""
         pooled = after(m, self.pools, POOL_TAIL)
         code = Mux(pooled, self.pool_result, code)
         store = add(m, "result_store", self.store, en=arrives | pooled, code=code, address=self.page_address)

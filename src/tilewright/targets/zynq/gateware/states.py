@@ -57,7 +57,6 @@ STAGES = {
 
 
 def enter(m: Module, stage: Any, kind: Any) -> None:
-    """Enter the first stage of a layer of kind `kind`."""
     with m.Switch(kind):
         for number, first in STAGES.items():
             with m.Case(number):
@@ -131,10 +130,7 @@ class States(Part):
             m.d.sync += self.stage.eq(Stage.IDLE)
 
     def _iteration(self, m: Module, first: Signal, tail: Signal) -> None:
-        """Add the states of an iteration.
-
-        `first` marks the products that begin a sum. `tail` counts the final cycles.
-        """
+        """Add the states of an iteration. `first` marks the products that begin a sum. `tail` counts final cycles."""
         # `ends` has the states after the last request, one for each cycle of the iteration without a request.
         others = self.config.iteration() - LANES  # cycles without a request
         ends: list[Any] = [Step.ACC, *([Step.DELAY] if self.config.lat_use else []), Step.LOAD][:others][::-1]
@@ -159,10 +155,7 @@ class States(Part):
                 m.d.comb += self.ends.eq(self.last)
 
     def _follow(self, m: Module, left: list[Any], tail: Signal) -> None:
-        """Enter the first of the remaining states `left`.
-
-        If none is left, go to the next iteration or to the result.
-        """
+        """Enter the first of the remaining states `left`, or else the next iteration or the result."""
         if left:
             m.d.sync += self.step.eq(left[0])
             return

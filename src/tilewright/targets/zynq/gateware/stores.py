@@ -32,10 +32,7 @@ class Pages(wiring.Signature):
 
 
 class Paging(Part):
-    """Requests pages with one frame.
-
-    While `stalls` is 1, the engine must stop. While `hold` is 1, no request begins.
-    """
+    """Requests pages with one frame. At `stalls`, the engine must stop. At `hold`, no request begins."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(
@@ -65,10 +62,7 @@ class Paging(Part):
 
 
 class Ahead(Part):
-    """Page requests with two frames.
-
-    The PS knows the order of the blocks, so the engine waits only for a late block.
-    """
+    """Page requests with two frames. The PS knows the order, so the engine waits only for a late block."""
 
     def __init__(self, config: Config) -> None:
         # The PS sets `job` to the store of its next page, waits for `ready`, moves the page, and then pulses `done`.

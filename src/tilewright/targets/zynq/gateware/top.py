@@ -95,10 +95,7 @@ class ZynqSystem(Part):
 
 
 def board_files(config: Config) -> dict[str, str]:
-    """Return {file name: text} of a design for a board.
-
-    Raises ConfigError if the gateware does not support `config`.
-    """
+    """Return {file name: text} of a design for a board. Raises ConfigError for an unsupported configuration."""
     require(config)
     system = ZynqSystem(config)
     beat = system.engine.beat

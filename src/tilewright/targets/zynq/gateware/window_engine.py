@@ -28,10 +28,7 @@ def engine_of(config: Config) -> Engine:
 
 
 class WindowEngine(Engine):
-    """The engine without AXI4-Lite registers.
-
-    It has the ports of Engine, but does not use hold, waiting, block, write.
-    """
+    """The engine without AXI4-Lite registers. It does not use the ports hold, waiting, block and write."""
 
     def define(self, m: Module) -> None:
         config = self.config
@@ -117,10 +114,7 @@ class WindowEngine(Engine):
         m.d.comb += bias.begins.eq(sweep.begins)
 
     def _window(self, m: Module, layer: Any, sweep: Sweep, groups: Groups, line: Value) -> WindowBuffer:
-        """Add the window buffer.
-
-        It stores the requests of `groups`, and supplies the pixels of the current iteration.
-        """
+        """Add the window buffer, which stores requested lines and supplies the pixels of the current iteration."""
         window = WindowBuffer(self.config)
         return add(
             m,

@@ -121,10 +121,7 @@ def text_of(launch: Launch, config: Config) -> Text:
 
 
 def launch_of(text: Text, config: Config) -> Launch:
-    """Return the launch that a text describes.
-
-    Raises ProgramError with the line and column of a mistake, and with the expected words.
-    """
+    """Return the launch that a text describes. Raises ProgramError with the position of a mistake."""
     layers = text.code(".layer")
     if not layers:
         raise ProgramError(f"launch '{text.name}'", "has no layer", "add one: conv_1_1, conv_other, pool or fc")

@@ -107,17 +107,14 @@ class Layer:
 
     @property
     def positions(self) -> int:
-        """The number of input positions, rows * cols."""
         return self["rows"] * self["cols"]
 
     @property
     def depth(self) -> int:
-        """The number of iterations per sum."""
         return -(-self["r"] // self.config.fc_lanes) if self.kind == Kind.FC else -(-self["ic"] // GROUP)
 
     @property
     def kernel(self) -> int:
-        """The number of weights per output channel or FC output."""
         return self["r"] if self.kind == Kind.FC else TAPS * self["ic"]
 
     @property

@@ -120,11 +120,9 @@ class Schedule(NamedTuple):
     uses: Mapping[str, Uses]
 
     def stalls(self) -> dict[str, int]:
-        """Return the number of waiting cycles by cause."""
         return _by_cause(self.waits.cause, self.waits.wait)
 
     def loads(self) -> dict[str, int]:
-        """Return the number of page services by store."""
         return {name: n for name, n in _by_cause(self.service.cause, self.service.times).items() if name in STORES}
 
 

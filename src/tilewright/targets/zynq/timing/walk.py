@@ -129,10 +129,7 @@ class ConvWalk:
         return self.fill + first // self.together * self.whole + before
 
     def span(self, output: Array) -> tuple[Array, Array]:
-        """Return the start and end cycle of the group of each result.
-
-        `output` counts results in the order of writing.
-        """
+        """Return start and end cycle of each result's group. `output` counts results in the order of writing."""
         # Resolve the loops from the outermost to the innermost: channel group, data block, position group, channel.
         # `left` is the index of the result within the loops that are resolved so far.
         size = self.layer.positions
@@ -222,7 +219,6 @@ class FcWalk:
         return max(sums, writes) if self.behind else sums + writes
 
     def group_span(self, column: Array) -> tuple[Array, Array]:
-        """Return the start and end cycle of the group of each column (FC output)."""
         g = column // self.k
         return g * self.full, np.where(g + 1 < self.groups, (g + 1) * self.full, self.total)
 
@@ -333,10 +329,7 @@ def data_loads(layer: Layer) -> int:
 
 
 def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
-    """Return the blocks of the first and last word of each run of words in output row `row`, for the layout chw.
-
-    A run is the window of a (column, channel).
-    """
+    """Return the first and last block of the window of each (column, channel) of output row `row`, for chw."""
     rows = layer["rows"]
     cols = layer["cols"]
     words = layer.config.block_words("data")
@@ -348,10 +341,7 @@ def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
-    """Return the blocks of the first and last word of each run of words in output row `row`, for the layout hwc.
-
-    A run is the channels of a (column, group, tap inside the image).
-    """
+    """Return the first and last block of the channels of each (column, group, tap) of a row, for hwc."""
     cols = layer["cols"]
     channels = layer["ic"]
     words = layer.config.block_words("data")
@@ -363,10 +353,7 @@ def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def weight_loads(layer: Layer) -> int:
-    """Return the number of loads of weight blocks.
-
-    If a kernel spans several blocks, each position loads all of them.
-    """
+    """Return the number of loads of weight blocks. Each position loads all blocks that a kernel spans."""
     start, end = _kernel_blocks(layer)
     crossed = end - start
     inner = layer.positions * crossed + (layer.positions - 1) * (crossed > 0)

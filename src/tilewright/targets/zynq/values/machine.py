@@ -82,7 +82,6 @@ def _products(weights: Array, data: Array, sums: Array) -> None:
 
 
 def _conv(layer: Layer, image: Array, weights: Array) -> Iterator[Array]:
-    """Yield the sums of one image in strips of output rows."""
     zero = layer["zx"] + 128 * layer["x_signed"]
     by_codes = vnni_available() and 0 <= zero <= 255
     padded, product = (_codes if by_codes else _floats)(layer, image, weights)

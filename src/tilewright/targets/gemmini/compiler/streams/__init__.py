@@ -211,12 +211,10 @@ class Stream(Shape):
 
     @property
     def has_borders(self) -> bool:
-        """Whether the program loads zeros."""
         return any(self.layer.window.padding)
 
     @property
     def inputs(self) -> int:
-        """Bytes of the input in DRAM."""
         return self.layer.inputs
 
     @property
@@ -246,7 +244,6 @@ class Stream(Shape):
 
     @property
     def fits_registers(self) -> bool:
-        """Whether the sizes fit the fields of config_ld and config_st."""
         pooled = self.layer.pool == NO_POOL or max(*self.most, self.layer.pooled[1]) <= MOST_POOLED
         return self.places[-1] <= MOST and pooled
 

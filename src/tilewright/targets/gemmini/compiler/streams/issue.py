@@ -99,7 +99,6 @@ class Issue:
         self._others.append((max(self.stored, self.computed + STORE_DELAY) - 0.5, commands))
 
     def array(self) -> Array:
-        """Return the commands sorted by time, uint64 [n, 3]."""
         parts = [(np.full(len(commands), time), commands) for time, commands in self._others]
         parts += [self._pairs(blocks, groups) for blocks, groups in self._groups.items()]
         loads = np.array(self._loads).reshape(-1, 6)

@@ -78,7 +78,6 @@ class InputBuffer:
         self.keep = 0
 
     def use(self, chunk: int, until: float) -> None:
-        """Record that the array reads a chunk until cycle `until`."""
         self._reading = self._lane[chunk]
         self._used[chunk] = self._read[self._reading] = until
 

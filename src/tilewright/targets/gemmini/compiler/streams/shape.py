@@ -99,7 +99,6 @@ class Shape:
     biased: bool = True
 
     def width(self, group: int, block: int) -> int:
-        """Return the number of outputs in a block."""
         outputs = self.layer.group[1]
         dim = self.config.dim
         return min(dim, outputs - block * dim, self.layer.channels[1] - group * outputs)
@@ -149,7 +148,6 @@ class Shape:
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
-        """The loads of weights for each block of outputs."""
         units = list[Unit]()
         row = 0
         load = 0
@@ -163,7 +161,6 @@ class Shape:
 
     @property
     def loads(self) -> int:
-        """The number of loads for all weights of a group."""
         last = self.units[-1]
         return last.load - (-len(self.steps) // last.steps)
 
@@ -223,7 +220,6 @@ class Shape:
 
     @property
     def chunk(self) -> int:
-        """The number of scratchpad rows of a chunk."""
         return min(self.channels, self.config.spad_blocks) * self.places[-1]
 
     @cached_property
@@ -280,7 +276,6 @@ class Shape:
         return few if self.ends and 3 * few <= size and 4 * few <= self.layer.pooled[self.flat] else 0
 
     def _cut(self, begins: bool, ends: bool) -> list[Range]:
-        """Return the range of result rows (columns if `flat`) for each tile."""
         few = self.few
         extent = self.layer.pooled[self.flat]
         head, tail = few * begins, few * ends

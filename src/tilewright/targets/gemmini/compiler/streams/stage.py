@@ -58,7 +58,6 @@ class Inputs:
         return self.turn * self.shape.chunks + block // self.shape.config.spad_blocks
 
     def place(self, block: int, area: int) -> int:
-        """Return the first scratchpad row of an area for a block of channels."""
         shape = self.shape
         within = block % shape.config.spad_blocks * shape.places[-1]
         return self._input_buffer.place[self.chunk(block)] + within + shape.places[area]
@@ -157,7 +156,6 @@ class Sums:
         return self.place + (block - self.job.first) * self.job.pixels
 
     def complete(self) -> None:
-        """Load the remaining offsets."""
         while self._pieces:
             self._load(0.0)
 
