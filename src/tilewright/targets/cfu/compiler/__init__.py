@@ -1,7 +1,7 @@
 """Compile a network to firmware, and to data for this firmware.
 
 The firmware is a C program with a small interpreter (firmware/main.c), which reads operator records one after the other
-and calls a kernel for each record. So the compiler writes records for a network, not code.
+and calls a kernel for each record. So the compiler writes records for a network instead of code.
 
 records.py turns each node into an operator: a record and constants. compile.py groups neighbouring operators into
 launches and places their activations in the arena. layout.py packs records and constants for the C code, and generates

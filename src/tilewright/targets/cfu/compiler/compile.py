@@ -1,7 +1,6 @@
 """Compile a network. Neighbouring nodes with a kernel in the firmware become one launch; other nodes run on the host.
 
-The arena is the memory for activations. The largest activation is placed first. Each activation gets the lowest offset
-that is free during its lifetime.
+The arena is the memory for activations.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ class Build:
         return firmware.firmware(self.variant, records, self.config, self.compiler)
 
     def meta(self, program: elf.Executable, records: Records) -> dict[str, Any]:
-        """Return the entries of `Launch.meta` that describe the firmware."""
         version = self.compiler.version if self.compiler else "an ELF file"
         if self.project is None:
             return {"variant": self.variant.name, "compiler": version}
@@ -70,8 +68,9 @@ class Build:
 def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
     """Place activations in the arena. Return the byte offset of each activation by name, and the arena's size in bytes.
 
-    Activations that live at the same time do not overlap. In particular, the inputs and the output of an operator do
-    not overlap. The largest activations are placed first, because small activations fit into gaps.
+    Activations that live at the same time (such as the inputs and the output of an operator) do not overlap. The
+    largest activation is placed first, because small activations fit into gaps. Each activation gets the lowest offset
+    that is free during its lifetime.
     """
     with_gaps = (
         value._replace(size=aligned(value.size) + GAP)
@@ -89,7 +88,7 @@ def compile_graph(
     compiler: firmware.Compiler | None = None,
     project: Project | None = None,
 ) -> Program:
-    """Return the program of a network. Neighbouring nodes that the firmware can run are one launch.
+    """Return the program of a network.
 
     `project` is the user's firmware, which replaces `variant`. If `compiler` is None, the preferred installed compiler
     is used. Raises UnsupportedError if no RISC-V compiler is installed, or if a launch does not fit into main memory.
@@ -112,16 +111,16 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
     count = len(operators)
     tuned = build.tuned
     outputs = {op.activations["output"] for op in operators.values()}
-    # The host copies `entering` into the arena before the launch, and `leaving` out of it after the launch.
+    # The host writes the tensors `entering` to the arena before the launch, and reads the tensors `leaving` after it.
     values = lifetimes(graph, operators)
     entering = [value.name for value in values if value.name not in outputs]
     leaving = [value.name for value in values if value.name in outputs and value.last == count]
-    if tuned:  # without the copies, fewer activations live at the same time
+    if tuned:  # the removal of copies changes the lifetimes of activations
         operators = in_place(operators, {*entering, *leaving})
         values = lifetimes(graph, operators)
     offsets, arena_bytes = arena(values)
     if build.project:
-        arena_bytes += GAP  # a wrong kernel may store after the last activation, which kernel_check.py detects
+        arena_bytes += GAP  # so that kernel_check.py can detect stores after the last activation
     places = ({field: offsets[name] for field, name in op.activations.items()} for op in operators.values())
     records = [
         dict.fromkeys(layout.RECORD, 0) | {"kind": int(op.kind), **op.words, **at}
@@ -159,9 +158,9 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
 def _store(constants: Mapping[str, Array], record: dict[str, int], base: int, stored: bytearray) -> None:
     """Append the constants of an operator to `stored`, and set their offsets in the record.
 
-    `stored` begins at byte `base` of the model data. Constants are little-endian. Each constant is padded to a multiple
-    of layout.ALIGN bytes. For operators on the image memory, weights are rows of buffer B. With the flag TABLE, the
-    constants of a channel are stored together.
+    Byte `base` of the model data is the first byte of `stored`. Constants are little-endian. Each constant is padded to
+    a multiple of layout.ALIGN bytes. The weights of operators on the image memory are rows of buffer B. With the flag
+    TABLE, bias, multiplier and shift of a channel are stored together.
     """
     layouts = dict(constants)
     if record["coupled"] and layouts:
@@ -175,9 +174,9 @@ def _store(constants: Mapping[str, Array], record: dict[str, int], base: int, st
 
 
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
-    """Return the size in bytes and the lifetime of every activation of a launch with n operators.
+    """Return the size in bytes and the lifetime of every activation in a launch with n operators.
 
-    Times are indices of the operators. Inputs of the launch live from time -1 on. Tensors that are needed after the
+    Times are indices of the operators. Inputs of the launch live from time -1 on. Tensors that are read after the
     launch live until time n.
     """
     count = len(operators)

@@ -62,12 +62,11 @@ class Compiler:
 
 
 def compilers() -> tuple[Compiler, ...]:
-    """Return the installed compilers in order of preference."""
     return tuple(compiler for compiler in (_gcc(), _zig()) if compiler)
 
 
 def find() -> Compiler:
-    """Return the preferred compiler. Raises UnsupportedError, with an installation command, if none is installed."""
+    """Return the preferred compiler. Raises UnsupportedError, with an installation command, if there is no compiler."""
     for compiler in compilers():
         return compiler
     remedy = f"install one: apt-get install gcc-riscv64-unknown-elf, or {hint('cfu')}"
@@ -97,21 +96,21 @@ def elf_of(
 ) -> bytes:
     """Return the ELF file of the firmware variant with this header, these macros and these generated files.
 
-    `generated` has texts by file name. The ELF file is compiled once, and cached in the user's cache folder by the hash
-    of all its inputs. Raises UnsupportedError if the compiler fails.
+    `generated` has the text of each file, by name. The ELF file is compiled once, and cached in the user's cache folder
+    by the hash of all its inputs. Raises UnsupportedError if the compiler fails.
     """
     sources = {str(path.relative_to(SOURCES)): path.read_text() for path in sorted(SOURCES.rglob("*.[chlS]*"))}
     del sources["link.ld"]
     generated = {**generated, "link.ld": linker_script(ram_bytes)}
     arguments = [*FLAGS, *WARNINGS, f'-DVARIANT="variants/{header}.h"']
     arguments += [f"-D{name}={value}" for name, value in sorted(macros.items())]
-    # The contents of all inputs of the compiler, so that an upgrade of sources or compiler changes the key.
+    # Everything that the output depends on, so that an upgrade of the sources or the compiler changes the key.
     key = repr((sorted(sources.items()), sorted(generated.items()), arguments, compiler.version, compiler.flags))
     cached = user_folder() / "cfu" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
     with suppress(OSError):
         return cached.read_bytes()
     elf = _compile(arguments, generated, compiler)
-    with suppress(UnwritableError):  # the next call compiles again
+    with suppress(UnwritableError):  # without the cache, the next call compiles again
         write_folder(cached.parent, {cached.name: elf})
     return elf
 
@@ -130,7 +129,6 @@ def _compile(arguments: Sequence[str], generated: Mapping[str, str], compiler: C
 
 
 def linker_script(ram_bytes: int) -> str:
-    """Return the text of the linker script for a main memory of `ram_bytes`."""
     return (SOURCES / "link.ld").read_text().replace("MAIN_RAM_BYTES", str(ram_bytes))
 
 
@@ -147,13 +145,13 @@ def firmware(
 
 
 def tiles(config: Config) -> dict[str, int]:
-    """Return C macros for m, n, k of the largest tiles that fit the buffers and the 10-bit counters of start_GEMM.
+    """Return the C macros for the largest tiles (m, n and k) that fit the buffers and start_GEMM's 10-bit counters.
 
-    If possible, m equals n: for each k, a tile of m x n sums reads m + n operands, so a square tile needs the fewest
-    operands. A tile occupies k * m / `array` rows of buffer A, k * n / `array` rows of buffer B, and m * n / `array`
-    rows of buffer C.
+    A tile occupies k * m / `array` rows of buffer A, k * n / `array` rows of buffer B, and m * n / `array` rows of
+    buffer C.
     """
-    values = config.array * config.buffer_rows  # the values in one buffer; a power of two
+    values = config.array * config.buffer_rows  # the number of values in a buffer, which is a power of two
+    # A tile of m x n sums reads m + n operands for each k. This is the minimum if the tile is square.
     side = 1 << (values.bit_length() - 1) // 2
     m = min(side, config.buffer_rows, LARGEST)
     n = min(max(side, config.array), LARGEST)
@@ -170,7 +168,7 @@ def flat(program: elf.Executable) -> tuple[Array, Array]:
 
 
 def layers_header(records: Sequence[Mapping[str, int]]) -> str:
-    """Return the text of `layers.h`: L(index, shape) for each convolution without groups or dilation."""
+    """Return the text of `layers.h`: the macro call L(index, shape) for each convolution without groups or dilation."""
     lines = [
         f"  L({index}, {', '.join(str(record[name]) for name in _SHAPE)})"
         for index, record in enumerate(records)

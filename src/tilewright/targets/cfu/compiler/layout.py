@@ -1,8 +1,8 @@
 """The format of the model data that the firmware reads: a header, operator records, then constants.
 
 Header and records consist of 32-bit words. This module is the only description of the format. It packs and checks model
-data, and generates the C header `layout.h`. Offsets are in bytes. Offsets of constants start at the model data (the
-blob), and offsets of activations at the arena, the memory for activations.
+data, and generates the C header `layout.h`. Offsets are in bytes. The offset of a constant is from the beginning of the
+model data (the blob), and the offset of an activation is from the beginning of the arena.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STACK_BYTES = 1 << 16  # reserved by main.c at the end of memory
 
 
 class Kind(IntEnum):
-    """The kind of operation in an operator record."""
+    """The kind of operator in a record."""
 
     CONV = 1
     DEPTHWISE = 2
@@ -53,22 +53,22 @@ RECORD = (
     *("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "pad_h", "pad_w"),
     *("input_offset", "input2_offset", "output_offset", "low", "high"),  # offsets that are added to codes
     *("input_multiplier", "input_shift", "input2_multiplier", "input2_shift", "output_multiplier", "output_shift"),
-    "diff_min",  # softmax: smaller differences count as zero
-    *("coupled", "rows_at"),  # flags of Coupled; the row of B where the weights begin
+    "diff_min",  # softmax: the exponential of a smaller difference is 0
+    *("coupled", "rows_at"),  # flags of Coupled; the first row of the weights in B
 )
 
 
 class Coupled(IntFlag):
-    """Flags of an operator that uses the CFU's image memory. Its weights are stored as rows of buffer B."""
+    """Flags of an operator that uses the CFU's image memory. The weights of such an operator are rows of buffer B."""
 
-    HERE = 1  # it runs on the image memory
-    PUSH = 2  # its input must be pushed from main memory
-    PUSH2 = 4  # its second input must be pushed
-    READ = 8  # its output must be read back to main memory
-    LATE = 16  # its constants do not fit into the CFU together with the constants of the previous convolution
-    FETCH = 32  # its input must be fetched from main memory by DMA
-    FETCH2 = 64  # its second input must be fetched
-    TABLE = 128  # its bias, multipliers and shifts are one table of rows, for DMA
+    HERE = 1  # the operator runs on the image memory
+    PUSH = 2  # the input must be pushed from main memory
+    PUSH2 = 4  # the second input must be pushed
+    READ = 8  # the output must be read back to main memory
+    LATE = 16  # the constants must wait until the previous convolution, with its own constants, has ended
+    FETCH = 32  # the input must be fetched from main memory by DMA
+    FETCH2 = 64  # the second input must be fetched
+    TABLE = 128  # bias, multipliers and shifts are one table of rows, for DMA
 
 
 def c_header() -> str:
@@ -89,7 +89,7 @@ def aligned(nbytes: int) -> int:
 
 
 def pack(records: Sequence[Mapping[str, int]], constants: bytes, arena_bytes: int) -> Array:
-    """Return the model data, uint8: header, operator records and, from `constants_at(len(records))` on, constants."""
+    """Return the model data, uint8: header, operator records, and constants (at byte `constants_at`)."""
     words = [MAGIC, VERSION, constants_at(len(records)) + len(constants), len(records), arena_bytes]
     for record in records:
         words += [record.get(name, 0) for name in RECORD]

@@ -1,7 +1,7 @@
 """The user's firmware: a project written by `tilewright new-firmware`, or an ELF file that the user has linked.
 
 A project has the kernels in `src/`, the rest of the program in `lib/`, and the generated headers and linker script of
-one machine in `machine/`. A build here replaces `machine/` by files for the machine of the run.
+one machine in `machine/`. For a run on another machine, Tilewright uses generated files for that machine instead.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .firmware import SOURCES, Compiler, linker_script, machine_header, tiles
 from .layout import Kind
 
 TEMPLATE = SOURCES.parent / "project"
-#: Files of the built-in firmware that a project lacks or has in another form.
+#: The files of the built-in firmware that are not copied to a project.
 ELSEWHERE = ("link.ld", "variants", "main.c")
-#: The kernel function of each kind of operator. Copies have no function, because the interpreter executes them.
+#: The kernel function of each kind of operator. The interpreter itself executes copies.
 ENTRIES = {
     Kind.CONV: "conv_2d",
     Kind.DEPTHWISE: "depthwise_conv_2d",
@@ -36,7 +36,7 @@ ENTRIES = {
     Kind.MAX_POOL: "max_pool_2d",
     Kind.SOFTMAX: "softmax",
 }
-#: For each kernel file of a project, the built-in kernel that is its first version.
+#: The built-in kernel from which each kernel file of a new project is made.
 KERNELS = {
     "conv_2d": "reference/conv_2d.h",
     "depthwise_conv_2d": "reference/depthwise_conv_2d.h",
@@ -45,20 +45,19 @@ KERNELS = {
     "pool": "pool.h",
     "softmax": "softmax.h",
 }
-#: Local variables that replace parameters of built-in kernels. LAYER has only the common parameters.
+#: Declarations of local variables in place of parameters, because functions declared by LAYER have fixed parameters.
 PARAMETERS = {
     "add": "\n  const int size = op->out_h * op->out_w * op->out_c;",
     "softmax": "\n  const int8_t *input = o->input;\n  int8_t *output = o->output;",
 }
-#: The beginning of a kernel.
+#: The declaration of a built-in kernel in C.
 KERNEL = re.compile(r"KERNEL void \w+\([^)]*\) \{")
 POOLS = (
     "\nLAYER(average_pool_2d) { pool(op, o->input, o->output, 0); }\n\n"
     "LAYER(max_pool_2d) { pool(op, o->input, o->output, 1); }\n"
 )
-#: The largest size of program and data in an ELF file, in bytes; and the time limit of a compiler, in seconds.
-PROGRAM_BYTES = 1 << 20
-PATIENCE = 120
+PROGRAM_BYTES = 1 << 20  # limit of program and data in an ELF file
+PATIENCE = 120  # seconds for a compiler
 SYMBOLS = ("model", "text_end", "stack_top")
 SHOWN = 3
 
@@ -86,10 +85,10 @@ def write(folder: Path, config: Config) -> list[str]:
 def _kernel(name: str) -> str:
     text = (SOURCES / "kernels" / KERNELS[name]).read_text()
     text = re.sub(r"#if TUNED.*?\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.DOTALL)  # only for `tuned`
-    text = re.sub(r" *COMPUTE_AGAIN.*\n", "", text)  # only for a benchmark
+    text = re.sub(r" *COMPUTE_AGAIN.*\n", "", text)  # used only by a benchmark
     about, _, rest = text.partition("#pragma once\n")
     rest = re.sub(r'#include "(\.\./)+\w+\.h"\n', "", rest).strip("\n")
-    if name == "pool":  # two kinds of layers share this kernel
+    if name == "pool":  # this kernel is for two kinds of layers
         return f'{about}#include "kernels.h"\n\n{rest}\n{POOLS}'
     layer, count = KERNEL.subn(f"LAYER({name}) {{" + PARAMETERS.get(name, ""), rest, count=1)
     assert count
@@ -97,7 +96,6 @@ def _kernel(name: str) -> str:
 
 
 def machine_files(config: Config) -> dict[str, str]:
-    """Return the generated files of a machine, by name."""
     macros = "".join(f"#define {name} {value}\n" for name, value in {**tiles(config), "TUNED": 0}.items())
     return {
         "cfu_machine.h": machine_header(config),
@@ -115,7 +113,7 @@ class Project:
 
     @classmethod
     def at(cls, path: str | Path) -> Project:
-        """Return the project at a path. Raises InputError if it is neither the folder of a project nor a file."""
+        """Return the project at a path. Raises InputError if the path is neither a project's folder nor a file."""
         path = Path(path)
         if path.is_dir():
             if not any((path / "src").glob("*.[cS]")):
@@ -128,11 +126,10 @@ class Project:
 
     @property
     def compiled(self) -> bool:
-        """Whether this is an ELF file, which needs no compiler."""
         return not self.path.is_dir()
 
     def program(self, config: Config, compiler: Compiler | None) -> elf.Executable:
-        """Return the ELF program, built for a machine. Raises InputError if it cannot be compiled or does not fit."""
+        """Return the ELF program for a machine. Raises InputError if the project does not compile, or is too large."""
         program = elf.load(self.path) if compiler is None else elf.load(self._built(config, compiler))
         missing = [name for name in SYMBOLS if name not in program.symbols]
         if missing:
@@ -181,10 +178,10 @@ class Project:
 
 
 def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tuple[int | None, str]:
-    """Run a command in a folder. Return its exit status (None: stopped after PATIENCE seconds) and its messages."""
+    """Run a command in a folder. Return the exit status (None: stopped after PATIENCE seconds) and the messages."""
     try:
         with started(command, folder, extra) as process:
-            from tilewright.targets.cfu.runtime import launch  # noqa: F401  loads while the compiler works
+            from tilewright.targets.cfu.runtime import launch  # noqa: F401  import it while the compiler works
 
             _, messages = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -193,7 +190,7 @@ def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tupl
 
 
 def _refused(folder: Path, compiler: Compiler, messages: str) -> InputError:
-    """Return the error for a project that does not compile: the first SHOWN messages, and the number of all others."""
+    """Return the error for a project that does not compile, with the first SHOWN messages of the compiler."""
     errors = re.findall(r"^([^\s:]+:\d+):\d+: (?:fatal )?error: (.*)$", messages, re.MULTILINE)
     texts = [f"{place}: {text}" for place, text in errors]
     if not texts:  # the linker
@@ -201,7 +198,7 @@ def _refused(folder: Path, compiler: Compiler, messages: str) -> InputError:
         texts = [line for line in lines if "error" in line or "undefined reference" in line] or lines[:1]
     more = f" (and {len(texts) - SHOWN} more)" if texts[SHOWN:] else ""
     reason = f"does not compile with {compiler.version}: {'; '.join(texts[:SHOWN]) or 'no message'}{more}"
-    return InputError(str(folder), reason, "correct it; `make` there prints all messages")
+    return InputError(str(folder), reason, "correct it; `make` in this folder prints all messages")
 
 
 def kernel_names(program: elf.Executable) -> Mapping[Kind, str]:

@@ -1,4 +1,4 @@
-"""Lower nodes to operators of the firmware: a record and constants per node, or the reason for the host fallback.
+"""Lower nodes to operators of the firmware, each with a record and constants; or give the reason for the host fallback.
 
 `couple` selects the operators that run on the CFU's image memory, and the tensors to move for these operators.
 """
@@ -22,21 +22,20 @@ from tilewright.targets.cfu.isa.state import CHANNELS, LAYER_BITS, Reg
 
 from .layout import LANES, Coupled, Kind, activation_bytes, rows_of_b
 
-#: Integer bits of the exponent in softmax, and the left shift of the operands in TFLite's addition.
-DIFF_BITS = 5
-ADD_BITS = 20
-MAX_DEPTH = 1023  # the largest k of a launch: 10 bits in start_GEMM
+DIFF_BITS = 5  # integer bits of the exponent in softmax
+ADD_BITS = 20  # the left shift of the operands in TFLite's addition
+MAX_DEPTH = 1023  # the largest k of a launch, which has 10 bits in start_GEMM
 #: Layer registers of the CFU that limit the size of an operator.
 SIZES = [
     *(Reg.IN_H, Reg.IN_W, Reg.IN_C, Reg.OUT_H, Reg.OUT_W, Reg.OUT_C),
     *(Reg.KERNEL_H, Reg.KERNEL_W, Reg.PAD_H, Reg.PAD_W),
 ]
-#: Layer registers that limit only the size of a convolution, because a mean has a single window.
+#: Layer registers that limit only convolutions, because a mean has a single window.
 STRIDES = [Reg.STRIDE_H, Reg.STRIDE_W]
 Record = Mapping[str, int]
 TAKES = Takes(groups=True)
 _REMEDY = " (run it with rounding=tflm, or make it with `tilewright quantize --scheme tflm`)"
-#: By kind, the window of an operator that runs as a convolution. Other operators keep their windows.
+#: The window for each kind of operator that is not a convolution but runs as one.
 POINT = {Kind.FULLY_CONNECTED: {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}}
 
 
@@ -105,10 +104,10 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
     if a.shape != b.shape or a.data is not None or b.data is not None or b.dtype != "int8":
         shapes = f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
         return f"Add of {shapes} is not supported; its kernel adds two computed int8 tensors of one shape"
-    if a.scale > b.scale:  # the larger scale must be second: kernels on the CFU assume a factor of 1/2 for it
+    # TFLite's Add shifts both operands left by 20 bits and scales them to twice the larger scale. It then scales the
+    # sum to the output. Kernels on the CFU expect that the second operand has the larger scale, with a factor of 1/2.
+    if a.scale > b.scale:
         a, b = b, a
-    # TFLite's Add: both operands are shifted left by 20 bits and scaled to twice the larger scale; the sum is scaled to
-    # the output.
     twice_max = 2 * np.float64(b.scale)
     factors = {
         "input": np.float64(a.scale) / twice_max,
@@ -116,7 +115,8 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
         "output": twice_max / ((1 << ADD_BITS) * np.float64(out.scale)),
     }
     channels = out.image[3]
-    is_image = len(out.shape) == 4 and out.shape[0] == 1  # the number of pixels may exceed the bits of a size register
+    # The shape of an image is kept, because its number of pixels may not fit into one size register.
+    is_image = len(out.shape) == 4 and out.shape[0] == 1
     shape = _image(out, out) if is_image else _rows(out.size // channels, channels, channels)
     words = shape | _clamp(site, op.activation)
     for name, factor in factors.items():
@@ -150,7 +150,7 @@ def _softmax(site: Site, rounding: Rounding) -> Operator | str:
     assert isinstance(op, ops.Softmax)
     if rounding.delegated:
         return f"Softmax with rounding={rounding.name} is not supported: the kernel is TFLite's in fixed point"
-    # TFLite's PreprocessSoftmaxScaling: differences from the maximum become fixed point with DIFF_BITS integer bits.
+    # TFLite's PreprocessSoftmaxScaling: differences from the maximum are fixed-point numbers, DIFF_BITS integer bits.
     real = min(float(np.float32(op.beta)) * np.float64(x.scale) * (1 << (31 - DIFF_BITS)), float((1 << 31) - 1))
     words = _rows(x.size // x.shape[-1], x.shape[-1], x.shape[-1]) | _factor("input", real)
     # TFLite's CalculateInputRadius: the exponential of a smaller difference is 0.
@@ -214,9 +214,9 @@ def couple(
 
     An activation has the same offset in the image memory as in the arena. With the extension `resident`, an activation
     is pushed to the image memory once, before its first use, and is read back only if the CPU or the host needs it.
-    With `stream`, the DMA fetches the tensors `entering`. It fetches no others, because it bypasses the L2 cache, which
-    may still contain stores of the CPU. With `tuned`, a fully connected layer is a convolution with 1 x 1 windows, and
-    copies without effect (see `in_place`) need no tensor.
+    With `stream`, the DMA fetches the tensors `entering`. It cannot fetch results of the CPU: the DMA bypasses the L2
+    cache, which may still contain them. With `tuned`, a fully connected layer is a convolution with 1 x 1 windows, and
+    copies without effect (see `in_place`) are left out.
     """
     if tuned:
         records = [{**record, **POINT.get(Kind(record["kind"]), {})} for record in records]
@@ -253,11 +253,11 @@ def couple(
 def _weight_rows(
     records: Sequence[Record], takes: Sequence[bool], extensions: Collection[str], buffer_rows: int
 ) -> Iterator[tuple[Coupled, int]]:
-    """Yield, for each operator, the flags about its constants, and the first row of its weights in B.
+    """Yield the flags for the constants of each operator (LATE and TABLE), and the first row of its weights in B.
 
-    With `dma`, the weights of a convolution are loaded while the previous convolution runs. So weights lie alternately
+    With `dma`, the weights of a convolution are loaded while the previous convolution runs. So weights are alternately
     at the beginning and at the end of B. The firmware alternates the entries of the channel tables in the same way. If
-    the constants of both convolutions do not fit together, the later convolution's loads wait (LATE).
+    the constants of two consecutive convolutions do not fit together, the loads for the second have to wait (LATE).
     """
     stream = {"dma", "stream"} <= set(extensions)
     row = 0
@@ -287,7 +287,7 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
         return False
     # With `tuned`, a fully connected layer is a convolution with a single window.
     is_product = kind == Kind.CONV or (tuned and kind == Kind.FULLY_CONNECTED)
-    limited = SIZES + STRIDES * is_product  # the CFU's layer registers must hold these numbers
+    limited = SIZES + STRIDES * is_product  # these numbers must fit into the CFU's layer registers
     if any(not 0 <= record[reg.name.lower()] < 1 << LAYER_BITS[reg] for reg in limited):
         return False
     if is_product:
@@ -307,9 +307,9 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
 
 
 def in_place(operators: Mapping[str, Operator], outside: Collection[str]) -> dict[str, Operator]:
-    """Make the output of each unnecessary copy the same tensor as the copy's input. Return all operators.
+    """Return all operators, with input and output of each unnecessary copy as one tensor.
 
-    `outside` has the names of the tensors that the host has written or will read. Copies of these tensors remain.
+    `outside` are the tensors that the host writes or reads. Copies from or to these tensors are necessary.
     """
     same: dict[str, str] = {}
     operators_in_place = {}

@@ -1,7 +1,7 @@
-"""The named variants of the firmware. Most reproduce a step of the document (see cfu/config.py).
+"""The named variants of the firmware. Most of them reproduce a step of the document (see cfu/config.py).
 
-The document improves its firmware in steps, and measures ResNet-8 after each step. A variant is a step, an aside (an
-alternative that the document discusses), or an addition of this project.
+The document improves its firmware in steps, and measures ResNet-8 after each step. A variant is such a step, or an
+alternative that the document discusses ("aside"), or an addition of this project.
 """
 
 from __future__ import annotations
@@ -25,23 +25,21 @@ class Variant:
     about: str
     header: str
     macros: Mapping[str, int | str] = field(default_factory=dict)
-    measured: float | None = None  # the document's time of ResNet-8 at this step, in microseconds
-    compared_with: str = ""  # for an aside: the variant to compare its time with
+    measured: float | None = None  # for a step: the document's time of ResNet-8 in microseconds
+    compared_with: str = ""  # for an alternative: the variant with which the document compares it
     extensions: tuple[str, ...] = ()  # the extensions that the machine must have
 
     @property
     def tuned(self) -> bool:
-        """Whether the compiler moves more work to the extensions, like the macro TUNED in the firmware."""
         return bool(self.macros.get("TUNED"))
 
     @property
     def kind(self) -> Literal["step", "aside", ""]:
-        """The role in the document (see cfu/config.py): "step" (measured), "aside", or "" (not in the document)."""
+        """The role of the variant in the document; "" if it is not in the document."""
         return "step" if self.measured else "aside" if self.compared_with else ""
 
 
 def _post(fully_connected: str) -> dict[str, int | str]:
-    """Return C macros that select post-processing by CFU instructions, and the kernel for fully connected layers."""
     return {"POST": 1, "FULLY_CONNECTED": fully_connected}
 
 
@@ -85,19 +83,19 @@ VARIANTS = {variant.name: variant for variant in _ALL}
 
 
 def variant(name: str) -> Variant:
-    """Return the firmware variant called `name`. Raises ConfigError, which lists all names, if the name is unknown."""
+    """Return the firmware variant called `name`. Raises ConfigError, with a list of all names, for unknown names."""
     if name not in VARIANTS:
         raise ConfigError("firmware", f"there is no variant '{name}'", one_of(name, VARIANTS))
     return VARIANTS[name]
 
 
 def check_machine(chosen: Variant, config: Config) -> None:
-    """Check that a machine can run a firmware variant. Raises ConfigError if array, buffers, extensions do not fit."""
+    """Raise ConfigError if the array, the buffers or the extensions of a machine do not fit a firmware variant."""
     published = Config()
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' needs {', '.join(ARRAY_KEYS)} as in the preset 'published'"
         raise ConfigError("firmware", reason, "choose firmware=published, or do not set these keys")
-    # Without these macros, the size of tiles follows the buffers.
+    # A variant may have a fixed size of tiles. Other variants compute the size from the buffers (`firmware.tiles`).
     rows = int(chosen.macros.get("TILE_M", 0)) * int(chosen.macros.get("TILE_K", 0)) // config.array
     if rows > config.buffer_rows:
         reason = f"firmware '{chosen.name}' needs buffer_rows of at least {rows}; it is {config.buffer_rows}"

@@ -20,7 +20,7 @@ from tilewright.targets.cfu.config import Config
 
 WORD = 32
 VALUE = 8
-#: Bits of a half row that a fetch writes.
+#: The bits of half a row. A fetch writes half rows.
 HALF = 2 * WORD
 
 
@@ -35,13 +35,15 @@ class OperandBuffer(Part):
     """Buffer A or B: rows of n values. The CPU sends words of four values, the first in the most significant byte.
 
     `set` is high in the cycle of a command set_matrixA or set_matrixB with the operands `first` and `second`. A row is
-    written in the cycle after its last word. While the array is `busy`, the write waits until the array is idle.
-    transfer=addressed: the command sets word number `first` to `second`; it has no effect while the array is busy.
-    `start` is high in the cycle of start_GEMM: the next row is row 0. `launch` is high in the cycle after `start`:
-    buffer A (`stays_enabled`) then writes its last row again, to the row before row 0. `data` is the row whose number
-    was at `row` in the previous cycle, with lane 0 in the low bits. With `direct`, the port `filled` writes two words,
-    `filled.data`, to a half of row `filled.row`. This port must not be used in a cycle in which a row of the CPU may be
-    written. With `direct`, each row of the CPU is written only once.
+    written in the cycle after its last word. While the array is `busy`, the write waits until the array is idle. With
+    transfer=addressed, the command sets word number `first` to `second`, and has no effect while the array is busy.
+
+    `start` is high in the cycle of start_GEMM, after which the next row is row 0. `launch` is high in the cycle after
+    `start`. In this cycle, buffer A (`stays_enabled`) writes its last row again, to the row before row 0. `data` is the
+    row with the number that `row` had in the previous cycle; lane 0 is in the low bits.
+
+    With `direct`, the port `filled` writes the two words `filled.data` to a half of row `filled.row`. It must not be
+    used in a cycle in which a row of the CPU may be written. With `direct`, each row of the CPU is written only once.
     """
 
     def __init__(self, config: Config, stays_enabled: bool, direct: bool = False) -> None:
@@ -123,20 +125,19 @@ class OperandBuffer(Part):
 
 
 def _lanes(word: Value) -> Value:
-    """Return the four values of a word with the first in the low bits."""
+    """Reverse the four values of a word, so that the first value is in the low bits."""
     return Cat(word.word_select(3 - lane, VALUE) for lane in range(4))
 
 
-#: Bits of a value of A with its offset, of a value of B, and of a sum.
-LEFT_BITS = 9
-TOP_BITS = 8
+LEFT_BITS = 9  # of a value of A plus its offset
+TOP_BITS = 8  # of a value of B
 SUM_BITS = 32
 
 
 class ProcessingElement(Part):
     """A processing element. It adds left * top to its sum in each cycle, and outputs both factors in the next cycle.
 
-    With `clear`, it sets the sum to 0 instead. With `in_logic`, logic cells compute the product, not a multiplier
+    While `clear` is high, the sum becomes 0. With `in_logic`, the product is made of LUTs instead of a multiplier
     block.
     """
 
@@ -190,7 +191,7 @@ class ArrayRow(Part):
 
 
 class Skew(Part):
-    """Delays lane r of `values` by r cycles. Values have `bits` bits, with lane 0 in the low bits."""
+    """Delays lane r of `values` by r cycles. Each lane has `bits` bits, and lane 0 is in the low bits."""
 
     def __init__(self, lanes: int, bits: int) -> None:
         self.lanes = lanes
@@ -207,11 +208,12 @@ class Skew(Part):
 class SystolicArray(Part):
     """An n x n array of processing elements; each keeps its sum in place (output stationary).
 
-    `left` and `top` are n values each, lane 0 in the low bits, all of the same k. Sum (r, c) has the product of a k
-    that enters in cycle t from cycle t + r + c + 1 on. `clear` in cycle t sets it to 0 in cycle t + r + c + 1.
+    In each cycle, `left` is a column of A and `top` is a row of B (n values with the same k; lane 0 in the low bits).
+    The product of two values that enter in cycle t is in sum (r, c) from cycle t + r + c + 1 on. If `clear` is high in
+    cycle t, this sum becomes 0 in cycle t + r + c + 1.
     `sums` is row number `row` of the sums, in the same cycle. The last `in_logic` elements have no multiplier block.
-    With `late_values`, there is another input for the left: while `is_late`, the values of `late` enter. They are
-    skewed already: lane r of them is r cycles later than lane 0.
+    With `late_values`, there is a second input, `late`, for values of A. It replaces `left` while `is_late` is high.
+    Its values are already skewed: lane r is r cycles later than lane 0.
     """
 
     def __init__(self, lanes: int, in_logic: int = 0, late_values: bool = False) -> None:
@@ -232,7 +234,7 @@ class SystolicArray(Part):
         lanes = self.lanes
         left = add(m, "skew_left", part(Skew(lanes, LEFT_BITS), "SkewLeft"), values=self.left)
         top = add(m, "skew_top", part(Skew(lanes, TOP_BITS), "SkewTop"), values=self.top)
-        clear = Signal(2 * lanes - 1)  # bit d: `clear` d cycles ago, for the elements of diagonal d
+        clear = Signal(2 * lanes - 1)  # bit d is `clear` of d cycles ago; the elements of diagonal d use it
         m.d.comb += clear[0].eq(self.clear)
         m.d.sync += clear[1:].eq(clear)
         entering = Mux(self.is_late, self.late, left.skewed) if self.late_values else left.skewed

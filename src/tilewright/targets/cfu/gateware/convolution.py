@@ -1,4 +1,4 @@
-"""The sequencer of a convolution, and the lanes of the array. Each lane reads its own window byte by byte."""
+"""The sequencer of a convolution, and the lanes that read values of A. Each lane reads its own window byte by byte."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from tilewright.targets.cfu.config import Config
 from .array import LEFT_BITS
 from .image import ADDRESS, IN_PAIR, LAYER, PAIR
 
-#: Bits of a window element's coordinate. The element may lie outside of the image.
+#: The bits of a coordinate (signed, because an element of a window may lie outside of the image).
 COORDINATE = 15
-#: A pixel of the output: column, row; and column, row and byte address of the first element in its window. `line` is
-#: the address of the first window in this row of the output.
+#: A pixel of the output: its `column` and `row`; the coordinates `x`, `y` and the byte `address` of the first element
+#: in its window; and in `line` the address of the first window in this row of the output.
 PIXEL = data.StructLayout(
     {"column": 10, "row": 10, "x": signed(COORDINATE), "y": signed(COORDINATE), "address": ADDRESS, "line": ADDRESS}
 )
-#: The step of a lane in a cycle, passed on from lane to lane. `active`: read an element. `first`: the element is the
-#: first of a window. `last_c`: it is the last of its pixel. `last_x`: its pixel is the last in this row of the window.
+#: What a lane does in a cycle; the next lane does the same a cycle later. If `active`, the lane reads an element. The
+#: flags describe the element: `first` in its window, `last_c` in its pixel, and `last_x` for the last pixel in a row.
 STEP = data.StructLayout({"active": 1, "first": 1, "last_c": 1, "last_x": 1})
 
 
 class WindowLane(Part):
     """A lane of the array. It reads the elements of one window, one per cycle, controlled by `step`.
 
-    With `step.first`, the window begins at `pixel`. `address` is the address of an element. In the next cycle, the
-    element is in `pair`, and `value` is the element plus its offset, or 0 outside of the image. `next_step` is the
-    previous cycle's `step`, for the next lane.
+    If `step.first` is high, the window begins at `pixel`. `address` is the address of an element. In the next cycle,
+    the element is in `pair`, and `value` is the element plus its offset, or 0 outside of the image. `next_step` is
+    `step`, delayed by a cycle for the next lane.
     """
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class WindowLane(Part):
 
 
 class PixelWalker(Part):
-    """Steps through the pixels of the output, row by row. `pixel` is the current pixel; `last`: it is the last pixel.
+    """Steps through the pixels of the output, row by row. `last` is high if `pixel`, the current pixel, is the last.
 
-    `launch`: go to the first pixel. `next`: go to the next pixel. `again`: return to the first pixel of the tile.
-    `mark`: the tile begins at the current pixel.
+    There are four commands. `launch`: go to the first pixel. `next`: go to the next pixel. `mark`: begin a tile at the
+    current pixel. `again`: return to the first pixel of the tile.
     """
 
     def __init__(self) -> None:
@@ -131,9 +131,9 @@ class Convolution(Part):
     the first tile begins in the next cycle. `layer` must not change. `computed` is high after the last tile, until a
     cycle with `finished`. `tile_done` is high in the last cycle of a tile.
 
-    `address_r` is the byte address for lane r. In the next cycle, `pair_r` has the data and `left` the lane's value.
-    `b_row` is the row of B for lane 0. `clear` and `row` control the array; with `write`, row `row` of the sums goes to
-    row `c_row` of C.
+    `address_r` is the byte address for lane r. In the next cycle, `pair_r` has the data, and lane r of `left` has the
+    value. `b_row` is the row of B for lane 0. `clear` and `row` control the array. While `write` is high, row `row` of
+    the sums is written to row `c_row` of C.
     """
 
     def __init__(self, config: Config) -> None:
@@ -154,11 +154,10 @@ class Convolution(Part):
         state = Signal(Phase)
         walker = add(m, "walker", PixelWalker(), layer=layer, launch=self.launch)
         began = Signal(name="began")  # the first cycle of a tile
-        # For the tile: the number of rows minus 1; whether it has the last pixel; its first channel.
-        height = Signal(range(lanes))
-        last_tile = Signal(name="last_tile")
-        column = Signal(16, name="column")
-        count = Signal(range(lanes))  # the cycle within the 16 cycles of SETTLE, or the row
+        height = Signal(range(lanes))  # the number of rows in the tile, minus 1
+        last_tile = Signal(name="last_tile")  # the tile has the last pixel
+        column = Signal(16, name="column")  # the first channel of the tile
+        count = Signal(range(lanes))  # the cycle of SETTLE, or the row in DRAIN
         m.d.comb += drive(
             self,
             busy=state != Phase.IDLE,
@@ -202,7 +201,7 @@ class Convolution(Part):
                 m.d.sync += state.eq(Phase.IDLE)
 
     def _elements(self, m: Module, state: Signal, began: Signal) -> Value:
-        """Add the lanes, and the counters of lane 0's element. Return whether this element is the window's last."""
+        """Add the lanes, and counters for the element of lane 0. Return whether it is the last element of a window."""
         layer = self.layer
         c, x, y = (Signal(bits, name=name) for name, bits in (("c", 16), ("x", 10), ("y", 10)))
         step = Signal(STEP)
@@ -213,7 +212,7 @@ class Convolution(Part):
         with m.If(step.active):
             step_loops(m, (c, step.last_c), (x, step.last_x), (y, last_y))
         values = list[Value]()
-        now = step  # the step of lane 0; each lane passes its step on, a cycle later
+        now = step  # the step of this lane
         for number in range(self.config.array):
             pair = getattr(self, f"pair_{number}")
             lane = add(m, f"lane_{number}", WindowLane(), step=now, pixel=self._pixel, layer=layer, pair=pair)
@@ -224,7 +223,7 @@ class Convolution(Part):
         return step.last_c & step.last_x & last_y
 
     def _walk(self, m: Module, walker: PixelWalker, began: Signal, height: Signal, last_tile: Signal) -> None:
-        """Let the walker find the windows of a tile, one per cycle, and the last pixel of the tile."""
+        # In the first `lanes` cycles of a tile, the walker moves to the next pixel, so that lane r starts with pixel r.
         lanes = self.config.array
         number = Signal(range(lanes), name="number")
         walks = Signal(name="walks")

@@ -27,8 +27,8 @@ from tilewright.targets.gateware import CosimCase
 class MainMemory:
     """Main memory `ram` (uint8), connected to the port `dma` of a compiled CFU. Beats outside of `ram` are errors.
 
-    A request is accepted in its first cycle, q. There is one beat per cycle. Without `burst`, the last beat comes in
-    cycle q + LINE_CYCLES - 1. With `burst`, the first beat comes in cycle q + ROW_CYCLES.
+    A request is accepted in its first cycle. There is one beat per cycle. Without `burst`, the last beat comes
+    LINE_CYCLES - 1 cycles after the request. With `burst`, the first beat comes ROW_CYCLES cycles after the request.
     """
 
     def __init__(self, model: Model, ram: Array, burst: bool) -> None:
@@ -41,7 +41,7 @@ class MainMemory:
     def advance(self, cycle: int) -> None:
         """Run the CFU until a cycle."""
         model = self.model
-        # One burst at a time: wait for a request, then for its first beat, then give a beat in each cycle.
+        # Only one burst is active: wait for a request, then for the first beat, then send a beat in each cycle.
         while model.cycle < cycle:
             if not self.beats:
                 try:
@@ -105,7 +105,6 @@ class Gateware:
             self.memory = MainMemory(self.model, ram, self.burst)
 
     def advance(self, cycle: int) -> None:
-        """Run until a cycle."""
         if self.memory:
             self.memory.advance(cycle)
         else:
@@ -155,13 +154,11 @@ class Compared:
         self.first: int | None = None
 
     def attach(self, ram: Array) -> None:
-        """Let the DMA of both read main memory `ram`, uint8."""
         self.gateware.attach(ram)
         self.model.ram = ram
 
     @property
     def misuses(self) -> set[str]:
-        """The kinds of misuse that the model recorded."""
         return {note.kind for note in notes(self.model.regs)}
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
@@ -179,7 +176,7 @@ class Compared:
 
 
 def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine: str) -> CosimCase:
-    """Run the firmware of a launch on one sample, on the simulated CPU, with the model and then with the gateware."""
+    """Run the firmware of a launch on one sample: on the simulated CPU with the model, then with the gateware."""
     image = FirmwareImage.of(launch)
     setup = Setup(config)
     both = Compared(config, engine)

@@ -20,27 +20,25 @@ from .image import IN_PAIR, LAYER, ImageMemory, LayerRegisters
 from .pool_add import Addition, MeanPool
 from .results import LANES, ChannelTables, ResultReader, ScalingLane
 
-#: Cycles from a read of C to the write of the results, and to the end of the convolution.
-STORE_LATENCY = 3
-END_LATENCY = 4
+STORE_LATENCY = 3  # cycles from a read of C to the write of its results
+END_LATENCY = 4  # cycles from the last read of C to the end of the convolution
 COMMANDS = (
     *("put", "push_image", "get_image", "push_channel", "push_shift"),
     *("start_conv", "start_add", "start_pool", "fetch", "fetch_image", "fetch_channels"),
 )
-#: Cycles from the read of two operands to the write of their sum, without and with `add4`.
-ADD_LATENCY = 4
-ADD4_LATENCY = 3
-#: The left shift of an addition's operands. The second operand is also halved.
+ADD_LATENCY = 4  # cycles from the read of two operands to the write of their sum
+ADD4_LATENCY = 3  # the same with `add4`
+#: The operands of an addition are shifted left by this number of bits, the second operand by one bit less.
 ADD_BITS = 20
 
 
 class CoupledUnit(Part):
-    """The image memory and its commands. A command's port is high in the cycle of the command and its operands.
+    """The image memory and its commands. The port of a command is high while `first` and `second` are its operands.
 
-    A start latches the layer registers. A start has no effect while the unit or the array (`array_busy`) works, or if a
-    size is 0. `begins` is high in the cycle of a start with an effect. `busy` is high from the next cycle to the last
-    cycle of the work. `word` is the answer of get_image. With im2col, the other ports drive the array and buffer C (see
-    MatrixUnit).
+    The commands start_conv, start_add and start_pool latch the layer registers. They have no effect while the unit or
+    the array (`array_busy`) works, or if a size is 0. In the cycle of an effective start, `begins` is high. `busy` is
+    high from the next cycle to the last cycle of the work. `word` is the answer of get_image. With im2col, the other
+    ports drive the array and buffer C (see MatrixUnit).
     """
 
     def __init__(self, config: Config) -> None:
@@ -66,14 +64,14 @@ class CoupledUnit(Part):
         free = ~(self.busy | self.array_busy)
         dma = self._fetch(m, image, command) if self.fetches else None
         filling, tabling, waiting = (dma.filling, dma.tabling, dma.waiting) if dma else (Const(0), Const(0), Const(0))
-        # The word of get_image is read in the cycle before the command, in which a fetch may write this word. So a
-        # fetch blocks get_image for one cycle more than push_image.
+        # The word of get_image is read in the cycle before the command. A fetch may still write the word in this cycle,
+        # so get_image is blocked for one cycle more than push_image.
         was_filling = after(m, filling, 1)
         m.d.comb += image.busy.eq(~free | filling)
         m.d.comb += self.word.eq(Mux(image.busy | was_filling, 0, image.word))
         with m.If(self.begins):
             m.d.sync += layer.eq(now)
-        works = list[tuple[Value, Value]]()  # for each sequencer: whether it begins, and whether it is busy
+        works = list[tuple[Value, Value]]()  # the signals `begins` and `busy` of each sequencer
         if "im2col" in names or "add" in names:
             bounds = {**ports(layer, "low", "high"), "offset": layer.output_offset}
             scaling = [add(m, f"scaling_{at}", ScalingLane("add4" in names), **bounds) for at in range(LANES)]
@@ -163,8 +161,8 @@ class CoupledUnit(Part):
         for lane in range(self.config.array):
             m.d.comb += drive(image, **ports(convolution, f"address_{lane}"))
             m.d.comb += drive(convolution, **ports(image, f"pair_{lane}"))
-        # Lane b scales the channel from bank b of the tables. Its position among the four results is b - entry, modulo
-        # 4.
+        # Lane b has the channel of bank b of the tables, because bank b is directly connected to lane b. Among the four
+        # results, this channel is number b - entry, modulo 4.
         quad = after(m, reader.quad, 1)
         rotation = after(m, reader.entry[:2], 1)
         for number, lane in enumerate(scaling):
@@ -179,7 +177,7 @@ class CoupledUnit(Part):
         m.d.comb += convolution.finished.eq(after(m, reader.last, END_LATENCY))
 
     def _add(self, m: Module, layer: Any, image: ImageMemory, scaling: list[ScalingLane], unit: Addition) -> None:
-        """Connect the addition: operands from two ports of the image memory go through the scaling lanes twice."""
+        # The first operand passes through the scaling lanes, is added to the second operand, and the sum passes again.
         latency = ADD4_LATENCY if unit.four else ADD_LATENCY
         with m.If(unit.busy):
             m.d.comb += drive(image, address_0=unit.address_x, address_1=unit.address_y)
@@ -207,10 +205,11 @@ class CoupledUnit(Part):
 
 
 class ArrayControl(wiring.Signature):
-    """The signals from an `active` convolution to the array and C. `begins` is high in the cycle of its command.
+    """The signals from an `active` convolution to the array and C. `begins` is high in the cycle of start_conv.
 
-    `left` has a value for each lane. Lane r runs r cycles after lane 0. `b_row` is the row of B for lane 0. With
-    `write`, row `row` of the sums is written to row `write_row` of C. With `reads`, row `read_row` of C is read.
+    `left` has a value of A for each lane; lane r is r cycles later than lane 0. `b_row` is the row of B for lane 0.
+    While `write` is high, row `row` of the sums is written to row `write_row` of C. While `reads` is high, row
+    `read_row` of C is read.
     """
 
     def __init__(self, config: Config) -> None:
@@ -222,11 +221,10 @@ class ArrayControl(wiring.Signature):
 
 
 def unaligned(m: Module, address: Value, pair: Value) -> Value:
-    """Return the four bytes at the previous cycle's byte `address`, taken from the two words in `pair`."""
+    """Return four bytes from the two words in `pair`, beginning at the byte `address` of the previous cycle."""
     place = after(m, address[:IN_PAIR], 1)
     return (Cat(pair, pair) >> (place << 3))[:32]
 
 
 def _positive(layer: Any, *sizes: str) -> Value:
-    """Return whether all sizes of a layer with these names are above 0."""
     return ~Cat(layer[size] == 0 for size in sizes).any()

@@ -16,12 +16,11 @@ from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS, QUEUE
 
 from .image import ADDRESS
 
-#: The number of bits of a beat, and of a fetch's beat counter.
-BEAT = 8 * PORT_BYTES
-COUNT = 17
+BEAT = 8 * PORT_BYTES  # the bits of a beat
+COUNT = 17  # the bits of a counter of beats
 #: The kinds of fetches, by destination.
 TO_B, TO_IMAGE, TO_TABLES = range(3)
-#: A fetch: address of the first beat in units of beats, number of beats, first destination (row, byte or entry).
+#: A fetch. `address` is in units of beats; `place` is the first row, byte or entry of the destination.
 FETCH = data.StructLayout({"kind": 2, "address": 29, "beats": COUNT, "place": ADDRESS})
 
 
@@ -29,8 +28,8 @@ class BusMaster(wiring.Signature):
     """A port that reads main memory. A burst is requested in a cycle with `valid` and `ready`.
 
     A burst has `bytes` bytes from `address` on; both are multiples of 8. Its beats of 8 bytes come in order, each in a
-    cycle with `data_valid`, and are always accepted. A beat with `data_error` is not written. Bursts do not overlap:
-    the next request follows the last beat.
+    cycle with `data_valid`, and the port always accepts them. A beat with `data_error` is not written. The next burst
+    is requested after the last beat.
     """
 
     def __init__(self) -> None:
@@ -50,13 +49,13 @@ class BusMaster(wiring.Signature):
 class Dma(Part):
     """Executes fetches one after the other. Up to QUEUE fetches can be unfinished; further fetches are lost.
 
-    `fetch`, `fetch_image`, `fetch_channels` and `put` are high in the cycle of their command. `pointer` and `channel`
-    are the first destinations in image memory and tables; for B, this part has the register FETCH_ROW. `fetching`: a
-    fetch is unfinished. `filling`, `tabling`: a fetch to image memory, or to the tables, is unfinished. `waiting` is
-    high from the cycle after `mark` until all fetches that were unfinished at `mark` are finished.
+    `fetch`, `fetch_image`, `fetch_channels` and `put` are high in the cycle of their command. A fetch writes to B from
+    row FETCH_ROW (a register in this part) on, to the image memory from `pointer` on, or to the channel tables from
+    entry `channel` on. `fetching` is high while there is an unfinished fetch, `filling` while there is one to the image
+    memory, and `tabling` while there is one to the tables. `waiting` is high from the cycle after `mark` until all
+    fetches that were unfinished at `mark` are finished.
 
-    With `to_b`, `to_image` or `to_tables`, beat number `beat` of a fetch is written to this destination, from `place`
-    on.
+    While `to_b`, `to_image` or `to_tables` is high, beat number `beat` of a fetch that begins at `place` is written.
     """
 
     def __init__(self, config: Config) -> None:
@@ -82,7 +81,7 @@ class Dma(Part):
         row = Signal(ADDRESS, name="fetch_row")
         with m.If(self.put & (self.first == FIELDS["FETCH_ROW"])):
             m.d.sync += row.eq(self.second)
-        size = Signal(37)  # in bytes; the operand of fetch_channels counts channels
+        size = Signal(37)  # in bytes
         most = Mux(self.fetch, self.config.buffer_rows * self.config.array, IMAGE_BYTES)
         most = Mux(self.fetch_channels, CHANNELS * CHANNEL_BYTES, most)
         asks = Signal(name="asks")
@@ -102,9 +101,9 @@ class Dma(Part):
             pushes.eq(asks & (size != 0) & (size <= most) & queue.w_rdy),
             self.fetching.eq(queue.level != 0),
         ]
-        # Fetches end in the order in which they were queued. So a counter can tell when a fetch ends: it starts with
-        # the number of fetches in the queue, including the new fetch, and each end of a fetch decrements the counter.
-        left = queue.level - pops  # the number of unfinished fetches after this cycle
+        # Fetches end in the order in which they were queued. So a counter shows when the newest fetch of a kind ends.
+        # It starts with the number of fetches in the queue, and is decremented at the end of each fetch.
+        left = queue.level - pops  # the number of unfinished fetches after this cycle, without the new fetch
         for told, sets, count in (
             (self.filling, pushes & self.fetch_image, left + 1),
             (self.tabling, pushes & self.fetch_channels, left + 1),
@@ -119,11 +118,11 @@ class Dma(Part):
         self._receive(m, queue.r_rdy, head, pops)
 
     def _receive(self, m: Module, there: Any, head: Any, pops: Signal) -> None:
-        """Request the bursts of the first fetch in the queue, and pass their beats on."""
+        """Request the bursts of the first fetch in the queue, and write their beats to the destination."""
         bus = self.bus
         receives = Signal(name="receives")
         most = self.burst // PORT_BYTES
-        open_ = Signal(range(most + 1), name="open")  # the number of missing beats of this burst
+        open_ = Signal(range(most + 1), name="open")  # the number of beats of this burst that have not arrived
         left = Signal(COUNT)
         length = Signal(range(most + 1), name="length")
         arrives = receives & bus.data_valid

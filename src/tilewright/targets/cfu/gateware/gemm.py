@@ -31,16 +31,16 @@ class Activity(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 
 class Sequencer(Part):
-    """Steps through the tiles of a launch, row of tiles by row of tiles.
+    """Steps through the tiles of a launch: the outer loop is over rows of tiles, the inner loop over columns.
 
     A tile takes K cycles to read A and B, n cycles until its first row of sums is complete, and a cycle per row of C.
-    `launch`, high for a cycle, starts a launch, even while another launch runs. The array works (`busy`) from the next
-    cycle on, for all tiles and one additional cycle. `last` is high in the cycle before the last busy cycle.
+    A cycle with `launch` starts a launch, even while another launch runs. The array works (`busy`) from the next cycle
+    on, for all tiles and one additional cycle. `last` is high in the cycle before the last busy cycle. A launch without
+    rows or columns never ends.
 
-    `a_row` and `b_row` are the rows to read. `fed` is high if the rows read in the previous cycle are operands. `clear`
-    is high in the first cycle of a tile. In cycles with `write`, row `row` of the sums is written to row `c_row` - 1 of
-    C. `reads` is high while C must read row `c_row`, the next row to write. A launch without rows or columns never
-    ends.
+    `a_row` and `b_row` are the rows of A and B to read. In the next cycle, `fed` shows whether they are operands.
+    `clear` is high in the first cycle of a tile. While `write` is high, row `row` of the sums is written to row
+    `c_row` - 1 of C. `reads` is high while C must read row `c_row`, the next row that is written.
     """
 
     def __init__(self, config: Config) -> None:
@@ -66,7 +66,7 @@ class Sequencer(Part):
         row = Signal(range(lanes))
         m_left, n_left = (Signal(SIZE_BITS, name=name) for name in ("m_left", "n_left"))
         a_base, b_base, top, c_base = (Signal(rows, name=name) for name in ("a_base", "b_base", "top", "c_base"))
-        # c_base: the tile's first row of C. top: the first row of C of the first tile in this row of tiles.
+        # c_base is the first row of C of this tile, and top is the first row of C of the first tile in this row.
         last_m, last_n, last_row = (Signal(name=name) for name in ("last_m", "last_n", "last_row"))
         m.d.comb += [
             last_m.eq(m_left <= lanes),
@@ -106,21 +106,22 @@ class Sequencer(Part):
         m.d.comb += self.busy.eq(state != Activity.IDLE)
 
 
-#: The bit in start_GEMM's first operand for adding to C. The lower bits have K, N and M.
+#: The bit in start_GEMM's first operand for an addition to C. The lower bits have K, N and M.
 ACCUMULATE = 30
 
 
 class MatrixUnit(Part):
     """The instructions of the array. `set_a`, `set_b`, `start` and `get` are high in the cycle of their command.
 
-    In the cycle after `start`, called the launch, registers have the operands. The array works (`busy`) from the next
+    The launch is the cycle after `start`, in which registers have the operands. The array works (`busy`) from the next
     cycle on; `last` is high in the cycle before the last busy cycle. `sum` is the answer of `get`, in the same cycle or
-    (with readout=random) in the next cycle. While the array works, `sum` comes from the row that the array writes next.
+    (with readout=random) in the next cycle. While the array works, the answer is a sum of the row that the array writes
+    next.
 
-    With an image memory, the port `other_busy` is high while a command on the image memory runs. Buffers are then not
-    written, and `sum` is 0. With im2col, a convolution drives the array and C through the port `convolution`; `sums` is
-    the row of C that the convolution reads. With a DMA, `filled` writes halves of rows of B. While the DMA is
-    `fetching`, rows of the CPU wait.
+    With an image memory, the port `other_busy` is high while a command on the image memory runs. During this time,
+    buffers are not written, and `sum` is 0. With im2col, a convolution drives the array and C through the port
+    `convolution`; `sums` is the row of C that the convolution reads. With a DMA, `filled` writes halves of rows of B,
+    and rows of the CPU wait while the DMA is `fetching`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -181,7 +182,7 @@ class MatrixUnit(Part):
     def _buffer_c(
         self, m: Module, sequencer: Sequencer, array: SystolicArray, accumulate: Signal, height: Signal
     ) -> None:
-        """Add buffer C. A write goes to the row that was read in the previous cycle, so its old sums are available."""
+        # The row that is written was read in the previous cycle, so its old sums are available for an addition.
         config = self.config
         lanes = self.config.array
         write, read = ram(m, "buffer_c", SUM_BITS * lanes, config.buffer_rows)

@@ -15,7 +15,7 @@ from tilewright.targets.cfu.config import IMAGE_BYTES
 from tilewright.targets.cfu.isa.coupled import BANKS
 from tilewright.targets.cfu.isa.state import FIELDS, LAYER_BITS, Reg
 
-#: Registers in other parts, which increment these registers.
+#: Registers that are in other parts, because these parts increment them.
 ELSEWHERE = (Reg.POINTER, Reg.CHANNEL, Reg.FETCH_ROW, Reg.DOT)
 ADDRESS = 16
 #: Derived values. row_pitch: bytes of an input row. step_x, step_y: bytes from a window to the next window on the right
@@ -33,10 +33,10 @@ LAYER = data.StructLayout(
 
 
 class LayerRegisters(Part):
-    """The layer registers. `put`, high in the cycle of the command, sets register number `first` to `second`.
+    """The layer registers. In the cycle of the command `put`, register number `first` is set to `second`.
 
     `layer` is a struct of the registers and the derived products. Products are valid from the second cycle after `put`
-    on. This is the first cycle in which the CFU can accept the next command.
+    on, which is the first cycle in which the CFU can accept the next command.
     """
 
     def __init__(self) -> None:
@@ -66,27 +66,29 @@ class LayerRegisters(Part):
         )
 
 
-#: Bytes of a word. Even and odd words are in separate memories, so that two words can be written in a cycle.
+#: The bytes of a word. Even and odd words are in separate memories, so that two words can be written in a cycle.
 WORD_BYTES = 4
 ADDRESS = ceil_log2(IMAGE_BYTES)
-#: The number of bits of two neighbouring words, and of a byte index in these words.
-PAIR = 64
-IN_PAIR = 3
+PAIR = 64  # the bits of two neighbouring words
+IN_PAIR = 3  # the bits of a byte index in these words
 
 
 class ImageMemory(Part):
-    """The image memory, 64 KiB. `push` writes `first` and `second` as the next two words. `word` reads the next word.
+    """The image memory, 64 KiB. `pointer` is the byte address of the next push or get.
 
-    `put` and `get` are high in the cycle of their command, like `push`. `put` sets the byte address of the next word to
-    `second` if `first` is the number of the register POINTER. `get` advances to the next word. A push ignores the two
-    low bits of the address. While `busy`, a push advances the address without a write.
+    `put`, `push` and `get` are high in the cycle of their command. `push` writes `first` and `second` as the next two
+    words, and ignores the two low bits of the pointer. While `busy`, it advances the pointer without a write. `word` is
+    the next word, and `get` advances the pointer by a word. `put` sets the pointer to `second` if `first` is the number
+    of the register POINTER.
 
     The memory has several equal copies, which are written together. Each copy has a read port, and a port for reads and
-    writes. Read port i has the input `address_i`, a byte address; in the next cycle, `pair_i` has the word at this
-    address and the next word, with the even word in the low half. Read ports from number `copies.number` on use the
-    write ports, and work only while `gather` is high. While `store` is high, the first `store_count` bytes of
-    `store_data` are written from byte address `store_address` on. While `fill` is high, the two words `fill_data` are
-    written from the word with byte `fill_address` on. `pointer` is the byte address for the next push or get.
+    writes. Read port i has the byte address `address_i` as input. In the next cycle, `pair_i` has the word at this
+    address and the next word; the even word is in the low half. There can be more read ports than copies. The
+    additional ones use the write ports, and work only while `gather` is high.
+
+    While `store` is high, the first `store_count` bytes of `store_data` are written to byte address `store_address` and
+    the following bytes. While `fill` is high, `fill_data` is written to the word of byte `fill_address` and the next
+    word.
     """
 
     def __init__(self, copies: Copies) -> None:
@@ -108,7 +110,7 @@ class ImageMemory(Part):
             m.d.sync += pointer.eq(pointer + 2 * WORD_BYTES)
         with m.If(self.get):
             m.d.sync += pointer.eq(pointer + WORD_BYTES)
-        # The data to write: 8 bytes from an address on, rotated to match an even and an odd word.
+        # Rotate the 8 bytes to write, so that they match an even word and an odd word.
         word = Signal(ADDRESS, name="word_address")
         address = Signal(ADDRESS, name="address")
         enables = Signal(8)
@@ -139,7 +141,7 @@ class ImageMemory(Part):
                 m.d.comb += self.word.eq(written.word_select(pointer[2], 32))
 
     def _copy(self, m: Module, number: int, place: Value, enables: Value, content: Value) -> tuple[Value, Value]:
-        """Add a copy. Return the pair of words at byte address `place`, and the pair at the copy's read port."""
+        """Add a copy. Return the pairs of words at the byte address `place` and at the address of the read port."""
         written = Signal(PAIR, name=f"written_{number}")
         read = Signal(PAIR, name=f"read_{number}")
         for odd in (0, 1):
@@ -161,7 +163,7 @@ class ImageMemory(Part):
 
 
 def _row(address: Value, odd: int) -> Value:
-    """Return the row of the even or odd words. If the first word is odd, the even word is in the next row."""
+    """Return the row of the even or odd word in a pair. If the pair begins with the odd word, the even row is next."""
     row = address[IN_PAIR:]
     return row if odd else (row + address[2])[: len(row)]
 
@@ -169,7 +171,7 @@ def _row(address: Value, odd: int) -> Value:
 class DotProduct(Part):
     """The instruction dot. `total` is the register DOT plus four products of code and weight, modulo 2^32.
 
-    A code has the zero point -128, so its value is 0 to 255. `dot`, in the cycle of the command, sets DOT to `total`.
+    A code has the zero point -128, so its value is 0 to 255. In the cycle of the command `dot`, DOT is set to `total`.
     `put` sets DOT to `second` if `first` is the number of DOT.
     """
 

@@ -14,11 +14,9 @@ from tilewright.targets.cfu.isa.coupled import DIVIDE
 from .image import ADDRESS, LAYER
 from .results import PLACE, bounded
 
-#: LANES: the number of channels that are summed together. COUNT: bits of the number of pixels. SUM: bits of a sum of
-#: int8 values.
-LANES = 4
-COUNT = 20
-SUM = 28
+LANES = 4  # channels whose sums are computed at the same time
+COUNT = 20  # the bits of a number of pixels
+SUM = 28  # the bits of a sum of int8 values
 
 
 class PoolState(enum.Enum, shape=2):  # type: ignore[call-arg]
@@ -33,8 +31,8 @@ class PoolState(enum.Enum, shape=2):  # type: ignore[call-arg]
 class MeanPool(Part):
     """Computes the mean of each channel over all pixels, with ties away from zero.
 
-    `start` is high in the cycle of the command. In this cycle `now` describes the layer, and from the next cycle on
-    `layer`. The first pixel is read in the first cycle after `start` without `hold`. `word` has the bytes at the
+    `start` is high in the cycle of the command. The layer is described by `now` in this cycle, and by `layer` in all
+    later cycles. The first pixel is read in the first cycle after `start` without `hold`. `word` has the bytes at the
     `address` of the previous cycle. In cycles with `place.valid`, `code` is stored at `place`.
     """
 
@@ -93,9 +91,10 @@ class MeanPool(Part):
     def _divide(self, m: Module, total: Any, count: Signal, step: Signal) -> None:
         """Divide a sum by the number of pixels, a bit per cycle from step 2 on, and clamp the quotient."""
         rest = Signal(COUNT)
+        # `quotient` begins with the dividend. In each step, the highest bit of the dividend moves to `rest`, and a new
+        # bit of the quotient enters at the low end.
         quotient = Signal(SUM, name="quotient")
         negative = Signal(name="negative")
-        # Bits of the quotient enter at the low end, and bits of the dividend leave at the high end.
         shifted = Signal(COUNT + 1, name="shifted")
         m.d.comb += shifted.eq(Cat(quotient[-1], rest))
         fits = shifted >= count
@@ -111,10 +110,11 @@ class MeanPool(Part):
 class Addition(Part):
     """Steps through the elements of a tensor in groups of four, with a group every two cycles.
 
-    `start` is high in the cycle of the command. In this cycle `now` describes the layer, and from the next cycle on
-    `layer`. The first group is read in the first cycle after `start` without `hold`. In a cycle with `place.valid`, the
-    bytes from `address_x` and `address_y` on are read, and `place` is the destination of their sums. With `four`, large
-    tensors have a group in each cycle. `busy` is high until one cycle after the last sum is stored.
+    With `four`, there is a group in each cycle if the tensor is large enough for this. `start` is high in the cycle of
+    the command. The layer is described by `now` in this cycle, and by `layer` in all later cycles. The first group is
+    read in the first cycle after `start` without `hold`. In a cycle with `place.valid`, the operands at `address_x` and
+    `address_y` are read, and `place` is the destination of their sums. `busy` is high until one cycle after the last
+    sum is stored.
     """
 
     def __init__(self, four: bool = False) -> None:
@@ -141,7 +141,7 @@ class Addition(Part):
         m.d.sync += [pause.eq(valid & ~fast), ending.eq(ending >> 1)]
         with m.If(valid):
             m.d.sync += [index.eq(index + 4), left.eq(left - 4)]
-            with m.If(last):  # busy for four or five more cycles
+            with m.If(last):  # the last group is in the pipeline for four or five more cycles
                 m.d.sync += [active.eq(0), ending.eq(Mux(fast, 0b01000, 0b10000))]
         with m.If(self.start):
             m.d.sync += [active.eq(1), *clear(pause, index), left.eq(self.now.size)]

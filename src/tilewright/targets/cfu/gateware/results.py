@@ -20,7 +20,7 @@ from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS
 from .image import ADDRESS, LAYER
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
-#: The rounding bit of the doubled high half of a product of int32 values.
+#: The number of the bit that is half a unit, if a product of int32 values is divided by 2^31.
 HALF = 30
 
 
@@ -38,7 +38,7 @@ class HighProduct(Part):
         overflow = Signal(name="overflow")
         with m.If(self.set):
             m.d.sync += [product.eq(self.a * self.b), overflow.eq((self.a == INT_MIN) & (self.b == INT_MIN))]
-        # gemmlowp adds 2^30 or 1 - 2^30, and truncates towards zero. Adding 2^30 and rounding down is equivalent.
+        # gemmlowp adds 2^30 or 1 - 2^30, and truncates towards zero. This is the same as: add 2^30, and round down.
         rounded = (product >> (HALF + 1)) + product[HALF]
         m.d.comb += self.high.eq(Mux(overflow, INT_MAX, rounded))
 
@@ -61,7 +61,7 @@ class RoundingShift(Part):
 
 
 class OffsetClamp(Part):
-    """off_maxmin: `x` + `offset`, which wraps as int32, clamped to int8."""
+    """off_maxmin: the int32 sum of `x` and `offset`, with wrap-around, clamped to int8."""
 
     def __init__(self) -> None:
         super().__init__(x=In(signed(32)), offset=In(signed(32)), result=Out(signed(8)))
@@ -76,17 +76,17 @@ class OffsetClamp(Part):
 
 
 def bounded(value: Value, low: Value, high: Value) -> Value:
-    """Return `value` limited to the range `low` to `high`. If `low` exceeds `high`, `high` has priority."""
+    """Return `value` limited to the range `low` to `high`; the result is `high` if `low` exceeds `high`."""
     raised = Mux(value < low, low, value)
     return Mux(raised > high, high, raised)
 
 
-#: Results per cycle, and also banks of the tables: entry e is in bank e mod 4.
+#: The number of results per cycle, and of banks in the tables. Entry e is in bank e mod 4.
 LANES = 4
 SUM = 32
 SHIFT = 6
 ENTRY = 8
-#: The number of low bits that are 0 in an operand of an addition.
+#: The low bits of an operand of an addition, which are 0.
 EARLY = 20
 #: An entry of the tables.
 CHANNEL = data.StructLayout({"bias": signed(SUM), "multiplier": signed(SUM), "shift": signed(SHIFT)})
@@ -95,10 +95,10 @@ CHANNEL = data.StructLayout({"bias": signed(SUM), "multiplier": signed(SUM), "sh
 class ChannelTables(Part):
     """The tables of biases, multipliers and shifts of 256 channels, with four entries per cycle.
 
-    `push_channel`, `push_shift` and `put` are high in the cycle of their command, with its operands in `first` and
-    `second`; while `busy`, a push writes nothing. `restart`: the next push writes entry 0. `bank_b` is the output of
-    bank b, for the four entries from the previous cycle's `entry` on. While `fill` is high, `fill_data` is written to
-    entry `fill_entry`: bias and multiplier, or with `fill_half` the shift. `next` is the entry of the next push.
+    `push_channel`, `push_shift` and `put` are high in the cycle of their command; `first` and `second` are its
+    operands. `next` is the entry of the next push, which `restart` sets to 0. While `busy`, a push writes nothing. If
+    `entry` is e in a cycle, the outputs `bank_0` to `bank_3` have the entries e to e + 3 in the next cycle. While
+    `fill` is high, `fill_data` is written to entry `fill_entry`: bias and multiplier, or with `fill_half` the shift.
     """
 
     def __init__(self) -> None:
@@ -136,14 +136,14 @@ class ChannelTables(Part):
 
 
 class ScalingLane(Part):
-    """Scales `value` by `factor` * 2^(`shift` - 31) with gemmlowp's double rounding. Each step takes a cycle.
+    """Scales `value` by `factor` * 2^(`shift` - 31) with gemmlowp's double rounding.
 
-    `scaled` is valid two cycles after these operands. With `again` in the cycle of `scaled`, `scaled` + `addend` is
-    scaled by `again_factor` and `again_shift`; the result is `scaled` in the next cycle. `code` is `scaled` + `offset`,
-    clamped to `low` and `high`.
+    The result, called scaled, is ready two cycles after the operands. If `again` is high in this cycle, scaled +
+    `addend` is scaled by `again_factor` and `again_shift`, and the new result is ready in the next cycle. The output
+    `code` is scaled + `offset`, clamped to `low` and `high`.
 
-    With `early`, a second multiplier scales values whose low EARLY bits are 0. Its result is valid one cycle after the
-    operands, and `again` belongs to that cycle: a value can then be scaled twice in each cycle.
+    With `early`, a second multiplier scales values with EARLY low bits of 0. It needs one cycle less, so `again` is
+    high one cycle after the operands. As both multipliers work in each cycle, an addition can begin in each cycle.
     """
 
     def __init__(self, early: bool = False) -> None:
@@ -164,8 +164,8 @@ class ScalingLane(Part):
 
     def define(self, m: Module) -> None:
         value, factor, product = (Signal(Shape(bits, True)) for bits in (SUM, SUM, 2 * SUM))
-        right = Signal(SHIFT)
-        later = Signal(SHIFT)  # the right shift for `value`; `right` is the shift for `product`
+        right = Signal(SHIFT)  # the right shift of `product`
+        later = Signal(SHIFT)  # the right shift of the product that `value` will have in the next cycle
         scaled = Signal(signed(SUM + 1), name="scaled")
         moved = Signal(signed(SUM + 2), name="moved")
         first = scaled
@@ -207,16 +207,17 @@ def _right(shift: Value) -> Value:
     return Mux(shift < 0, -shift, 0)[:SHIFT]
 
 
-#: Up to four results of a cycle: the byte address of the first result, and the number of results.
+#: The destination of up to four results: the byte address of the first result, and the number of results.
 PLACE = data.StructLayout({"valid": 1, "address": ADDRESS, "count": 3})
 
 
 class ResultReader(Part):
-    """Steps through the rows of sums in C in the order of their writing: tile by tile, row by row.
+    """Steps through the rows of sums in C, in the order in which the array has written them.
 
     `launch` begins a convolution. A tile begins in a cycle with `ready`, and `taken` is high in this cycle. In a cycle
-    with `place.valid`, row `c_row` of C is read. The four sums from number 4 * `quad` on have the destination `place`,
-    and use the table entries from `entry` on. `last` is high with the last sums.
+    with `place.valid`, row `c_row` of C is read, and its sums 4 * `quad` to 4 * `quad` + 3 are requantised. `entry` is
+    the table entry of the first of these sums, and `place` is the destination of the results. `last` is high with the
+    last sums.
     """
 
     def __init__(self, config: Config) -> None:
@@ -241,8 +242,8 @@ class ResultReader(Part):
         inside = Signal(name="inside")
         column = Signal(16, name="first_channel")
         number = Signal(range(lanes), name="number")
-        left = Signal(16)  # the number of remaining channels in this row
-        # Tiles advance through the channels first, so each tile in a row of tiles begins at the pixel `marked`.
+        left = Signal(16)  # the number of channels of this pixel that are not stored yet
+        # The next tile has the next channels of the same pixels, so it begins at the pixel `marked` again.
         first = column + (self.quad << 2)
         last_x = here.column == layer.out_w - 1
         last_pixel = last_x & (here.row == layer.out_h - 1)

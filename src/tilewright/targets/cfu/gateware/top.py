@@ -1,4 +1,4 @@
-"""The CFU: its port to the CPU and its instructions. Also the files of a design for a board."""
+"""The CFU: its port to the CPU and its instructions; and the files of a design for a board."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ def instructions(config: Config) -> dict[int, Custom]:
 class Cfu(Part):
     """The custom function unit, with CFU-Playground's ports. The function is funct7 << 3 | funct3.
 
-    The CFU accepts a command in a cycle in which cmd_valid and cmd_ready are high. It accepts the next command after
-    the answer is taken. The answer usually comes in the next cycle. It comes a cycle later for get_matrixC with
-    readout=random and for set_SRDHM with srdhm=single, and in the last cycle of the launch for start_GEMM with
-    start=blocking. Unknown instructions and instructions without a result repeat the previous answer. funct3 is
-    ignored.
+    The CFU accepts a command in a cycle in which cmd_valid and cmd_ready are high, and no other command before the
+    answer is accepted. The answer usually comes in the next cycle. The answers of get_matrixC with readout=random and
+    of set_SRDHM with srdhm=single come a cycle later. With start=blocking, start_GEMM answers in the last cycle of the
+    launch. Unknown instructions and instructions without a result repeat the previous answer. funct3 is ignored.
     """
 
     def __init__(self, config: Config) -> None:
@@ -67,10 +66,9 @@ class Cfu(Part):
         funct7 = self.cmd_payload_function_id[3:]
         m.d.comb += [command.eq(taken & (funct7 == number)) for number, command in commands.items()]
 
-        # works: a command on the image memory runs; fetching: the DMA runs
         start = commands[custom.START]
-        works = Signal(name="works")
-        fetching = Signal(name="fetching")
+        works = Signal(name="works")  # a command on the image memory runs
+        fetching = Signal(name="fetching")  # the DMA runs
         if config.extensions:
             start = start & ~works & ~fetching
         set_a, set_b, get = (commands[number] for number in (custom.SET_A, custom.SET_B, custom.GET))
@@ -85,14 +83,14 @@ class Cfu(Part):
             custom.OFF_MAXMIN: add(m, "off_maxmin", OffsetClamp(), x=first, offset=second).result,
         }
         results |= self._extensions(m, commands, gemm, works, fetching)
-        late = {}  # results of the instructions that answer a cycle later
+        late = {}  # the results of instructions that answer a cycle later
         if config.readout == "random":
             late[custom.GET] = results.pop(custom.GET)
         if config.srdhm == "single":
             late[custom.SET_SRDHM] = srdhm.high
 
-        # The answer is a register, valid in the cycle after the command and until it is taken. With a late result, it
-        # stays invalid for another cycle, and `waits` delays the next command.
+        # The answer is a register. It is valid from the cycle after the command until the CPU accepts it. If the result
+        # is late, the answer becomes valid a cycle later, and `waits` delays the next command.
         latch(m, self.rsp_valid, taken, self.rsp_ready)
         for number, result in results.items():
             with m.If(commands[number]):

@@ -5,7 +5,7 @@ system.py executes CSR instructions, device accesses and stores into code in Pyt
 model, RTL in lock step (rtl.py), or the user's class. The result is a `core.Run`: cycles and executions of each
 instruction, regions, and bytes of RAM.
 
-Two modules use `core.run`. `execute.execute` runs any ELF file and makes a profile. `launch.run` runs the firmware of a
-launch once for each sample, and divides the run into layers. If the user wrote the kernels, kernel_check.py compares
-each layer with the reference. gdb/ runs a process from stop to stop.
+`execute.execute` runs any ELF file and makes a profile. `launch.run` runs the firmware of a launch once for each
+sample, and divides the run into layers. If the user wrote the kernels, kernel_check.py compares each layer with the
+reference. gdb/ is the server for a debugger.
 """

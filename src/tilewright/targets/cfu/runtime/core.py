@@ -30,14 +30,14 @@ from .elf import Executable
 from .seam import Cfu, Difference, Seam
 from .system import Devices
 
-#: An operation without an encoding. The loop stops at this unknown operation, so breakpoints need no check.
+#: An operation that no instruction has. The loop stops at all unknown operations, so breakpoints cost no time.
 PAUSE = SYSTEM + 20
-#: The number of instructions between two checks for Ctrl-C, because compiled code does not react to signals.
+#: The number of instructions in a call of the loop. Ctrl-C takes effect only between two calls.
 SLICE = 200_000_000
 
 
 def paused(code: Array) -> Array:
-    """Return instructions with the operation PAUSE. Operands remain: the loop waits for operands before it stops."""
+    """Replace the operations of instructions by PAUSE. Operands remain, because the loop waits for them at a PAUSE."""
     return code & ~255 | PAUSE
 
 
@@ -70,16 +70,15 @@ class Process:
 
     @property
     def instructions(self) -> int:
-        """The number of instructions executed."""
         return state.instructions(self.m.cpu)
 
     @property
     def bound(self) -> int:
-        """The number of instructions after which the program is trapped: `limit`, or the limit of a watch if less."""
+        """The number of instructions after which the program is trapped: `limit`, or the lower limit of a watch."""
         return min(self.limit, self.devices.limit or self.limit)
 
     def start(self, entry: int) -> Trap | None:
-        """Begin at the address `entry`. Return a trap if there is no code."""
+        """Begin at the address `entry`. Return a trap if this address has no code."""
         first = state.index_of(self.m, entry)
         if first is None:
             return Trap("instruction access fault", entry, 0, entry)
@@ -88,10 +87,10 @@ class Process:
         return None
 
     def go(self) -> Trap | None:
-        """Run until the program ends. Return the trap that ended it, or None."""
+        """Run until the program ends. Return the trap that ended the program, or None."""
         while self.devices.exit_code is None:
-            # The loop checks its limit only after a jump. Between two jumps, it executes at most the whole code. So it
-            # cannot exceed the bound while more instructions than the whole code remain.
+            # The loop checks its limit only after a jump. Between two jumps, it executes each instruction at most once.
+            # Therefore it may exceed its limit by the length of the code.
             left = self.bound - self.instructions
             longest = len(self.m.code)
             if left > longest:
@@ -104,10 +103,7 @@ class Process:
         return None
 
     def _last(self, left: int) -> int:
-        """Run to the next jump, but at most `left` instructions. Return the reason why the loop stopped.
-
-        To stop after exactly `left` instructions, the next instruction is a PAUSE while the loop runs.
-        """
+        """Run to the next jump, but at most `left` instructions. Return the reason why the loop stopped."""
         if left <= 0:
             return state.TO_LIMIT
         code = self.m.code
@@ -115,7 +111,7 @@ class Process:
         if end >= len(code):
             return self.part(0, self.m)
         instruction = code[end]
-        code[end] = paused(instruction)
+        code[end] = paused(instruction)  # stops the loop after exactly `left` instructions
         try:
             reason = self.part(0, self.m)
         finally:
@@ -123,10 +119,10 @@ class Process:
         return state.TO_LIMIT if self.instructions >= self.bound else reason
 
     def part(self, retired: int, m: Machine, watching: bool = False) -> int:
-        """Run the loop once. Return the reason why it stopped (timing/state.py).
+        """Call the loop. Return the reason why the loop stopped (timing/state.py).
 
-        `m` is the machine, or a copy with other code that shares all other arrays. The part ends at the first jump
-        after `retired` instructions. Raises the CFU's error if the CFU fails.
+        `m` is the machine, or a copy that differs only in the code. The loop stops at the first jump after `retired`
+        instructions. Raises the CFU's error if the CFU fails.
         """
         m.cpu[Cpu.LIMIT] = min(self.bound, retired)
         (watching_loop if watching else loop)(m, self.costs, self.seam.port)
@@ -161,10 +157,10 @@ class Process:
 MAX_INSTRUCTIONS = 10_000_000_000
 MAX_CODE_BYTES = 1 << 24
 ELF_MAGIC = b"\x7fELF"
-#: A function that is called at each marker, with the number that the program wrote and with RAM, uint8. Its result is
-#: the limit of instructions until the next marker (0: no limit).
+#: A function that is called at each marker, with the number that the program wrote and with RAM, uint8. It returns the
+#: limit of instructions until the next marker (0: no limit).
 Watch = Callable[[int, Array], int]
-#: A function that runs a program to its end. It returns the trap that ended the program, or None.
+#: A function that runs a program to its end, and returns the trap that ended the program, or None.
 Drive = Callable[[Process], Trap | None]
 
 
@@ -183,12 +179,12 @@ class Region(NamedTuple):
 class Run:
     """The result of a program's run.
 
-    `exit_code`: None if a trap ended the run. `text`: the program's output to the UART. `reads`: the requested bytes of
-    RAM, by name. `misuses`: misuses of the CFU's model. `regions`: the parts of the run between markers, in order. A
-    region has the number that the program wrote at its marker; the first region has number 0. `executed`: the number of
-    executions of each instruction in `machine.code`, int64 [n]. `spent`: for each region, the cycles of each
-    instruction, int64 [n]; () without `profiled`. `undefined`: the first answer of a user's CFU that depends on initial
-    values, or None.
+    `exit_code` is None if a trap ended the run. `text` is the program's output to the UART. `reads` has the requested
+    bytes of RAM, by name. `misuses` are the misuses that the model of the CFU has recorded. `regions` are the parts of
+    the run between markers, in order. The number of a region is the number that the program wrote at its first marker;
+    the first region has number 0. `executed` has the number of executions of each instruction in `machine.code`, int64
+    [n]. `spent` has the cycles of each instruction in each region, int64 [n]; () without `profiled`. `undefined` is the
+    first answer of a user's CFU that depends on initial values, or None.
     """
 
     exit_code: int | None
@@ -232,9 +228,9 @@ def run(
 ) -> Run:
     """Run the program `image` until it stores to HALT, traps, or reaches the limit of instructions.
 
-    If `setup` is only a machine, `cfu` is the CFU (None: the model), and the first timing model is used. `writes`:
-    bytes to write to RAM after the program is loaded, by address. `reads`: the (address, size) of bytes to return at
-    the end, by name. With `profiled`, the result has `Run.spent`. `watch` is called at each marker of a region.
+    If `setup` is only a machine, `cfu` is the CFU (None: the model), and the first timing model is used. `writes` has
+    bytes that are written to RAM after the program is loaded, by address. `reads` names parts of RAM, each as (address,
+    size), which the result contains. With `profiled`, the result has `Run.spent`. `watch` is called at each marker.
     Raises ProgramError if the program, `writes` or `reads` are not in RAM.
     """
     setup = setup if isinstance(setup, Setup) else Setup(setup, cfu=cfu)
@@ -244,7 +240,7 @@ def run(
     ram = _loaded(image, config, writes or {})
     code = _code(image, ram)
     words = decode(ram[code.start - RAM_BASE : code.stop - RAM_BASE].view("<u4"), code.start)
-    regs = registers(config)  # shared by the model and the loop, which reads the CFU's answers
+    regs = registers(config)  # every CFU writes its answers to this array, from which the loop reads them
     m = machine(config, words, code.start, ram, regs, buffers(config), costs.write_slots)
     devices = Devices(spent=[] if profiled else None)
     devices.watch = (lambda region: watch(region, ram)) if watch else None
@@ -254,9 +250,9 @@ def run(
     trap = process.start(image.entry) or setup.drive(process)
 
     cpu = m.cpu
-    # Cumulative cycles at each marker; their differences are the cycles of each region.
+    # The cycles since the start, at each marker. The differences are the cycles of each region.
     spent = [np.zeros(len(words), np.int64), *devices.spent, system.spent(m)] if devices.spent is not None else []
-    m.entered[cpu[Cpu.POSITION]] -= 1  # end the last sequence; then the running sum counts executions
+    m.entered[cpu[Cpu.POSITION]] -= 1  # end the last sequence of instructions, as a jump would
     return Run(
         exit_code=devices.exit_code,
         trap=trap,
@@ -274,7 +270,7 @@ def run(
 
 
 def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> Array:
-    """Return RAM, uint8, with the program and `writes` in it. Raises ProgramError if a part does not fit into RAM."""
+    """Return RAM, uint8, with the program and `writes`. Raises ProgramError if a part of them is not in RAM."""
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
         if segment.data[:4] == ELF_MAGIC and segment.address < RAM_BASE:
@@ -290,9 +286,9 @@ def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> A
 
 
 def _code(image: Executable, ram: Array) -> range:
-    """Return the addresses of a program's code, in whole cache lines. Raises ProgramError if it is not in RAM."""
+    """Return the addresses of a program's code, in whole cache lines. Raises ProgramError if the code is not in RAM."""
     low = min(part.start for part in image.code) & -LINE_BYTES
-    # One additional line, because the loop reads the instruction after a branch, even after the last branch.
+    # The loop reads the instruction after a branch, even if the branch is the last instruction. So add a line.
     high = (max(part.stop for part in image.code) & -LINE_BYTES) + LINE_BYTES
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
         reason = f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than {MAX_CODE_BYTES >> 20} MiB"
@@ -303,7 +299,7 @@ def _code(image: Executable, ram: Array) -> range:
 def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | None:
     """Return the earliest relevant difference, or None.
 
-    An answer that is written to x0 is ignored. For such an answer, only the cycle is relevant.
+    If a command writes its answer to x0, only a difference of the cycle is relevant.
     """
     relevant = [
         difference
@@ -314,10 +310,9 @@ def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | No
 
 
 def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
-    """Return the regions between one marker and the next; `marks` are results of `system.mark`.
+    """Return the regions that have cycles. `marks` are results of `system.mark`.
 
-    A mark has the number of the region that *begins* at the marker, and the counters so far. Regions without cycles are
-    left out.
+    A mark has the number of the region that *begins* at the marker, and the counters since the start of the run.
     """
     regions = []
     region = 0
@@ -333,7 +328,7 @@ def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
 
 
 def _inside(ram: Array, subject: str, address: int, size: int) -> slice:
-    """Return the slice of `size` bytes in RAM. Raises ProgramError, which names `subject`, if they are not in RAM."""
+    """Return the slice of `size` bytes in RAM. Raises ProgramError for `subject` if the bytes are not in RAM."""
     offset = address - RAM_BASE
     if offset < 0 or size < 0 or offset + size > len(ram):
         reason = f"{size} bytes at {address:#x} are not in RAM, {RAM_BASE:#x}..{RAM_BASE + len(ram):#x}"

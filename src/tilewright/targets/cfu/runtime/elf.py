@@ -37,7 +37,7 @@ class Segment(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """The address of a symbol, and its size in bytes."""
+    """The address of a symbol, and the size of its object in bytes."""
 
     address: int
     size: int
@@ -45,7 +45,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Executable:
-    """A program to load. `code`: its address ranges. `functions`: symbols in code. `file`: the whole ELF file."""
+    """A program from an ELF file. `code` are address ranges, `functions` symbols in code, `file` is the whole file."""
 
     name: str
     entry: int
@@ -94,7 +94,7 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
         segments.append(Segment(address, data[first : first + size], segment["p_memsz"]))
         if segment["p_flags"] & PF_X:
             code.append(range(address, address + size))
-    # Executable segments may also contain data. Sections distinguish code and data.
+    # An executable segment may also contain data. Sections, if there are any, distinguish code and data.
     sections = [section for section in elf.iter_sections() if section["sh_flags"] & SHF_EXECINSTR]
     code = [range(section["sh_addr"], section["sh_addr"] + section["sh_size"]) for section in sections] or code
     if not any(code):
@@ -140,15 +140,14 @@ class Source:
         self._functions = sorted(rows)
 
     def function(self, address: int) -> str:
-        """Return the name of the function at `address`, or "?". A function without a size extends to the next one."""
+        """Return the name of the function at `address`, or "?". A function without a size ends at the next function."""
         index = bisect_right(self._functions, address, key=itemgetter(0)) - 1
         if index < 0:
             return "?"
-        start, end, name = self._functions[index]  # the last function that begins at or before the address
+        start, end, name = self._functions[index]
         return name if address < end or start == end else "?"
 
     def place(self, address: int) -> SourceLine:
-        """Return the source line of `address`."""
         index = bisect_right(self._lines, address, key=itemgetter(0)) - 1
         return self._lines[index][2] if index >= 0 else SourceLine("", 0)
 
@@ -175,10 +174,7 @@ class Source:
 
 
 def _add(rows: list[tuple[int, int, SourceLine]], program: Any) -> bool:
-    """Append the rows (address, rank, line) of a DWARF line program. Return False if there are too many.
-
-    The last row of a sequence has only the end address, and no file.
-    """
+    """Append the rows (address, rank, line) of a DWARF line program. Return False if there are too many rows."""
     entries = (entry.name for entry in program["file_entry"])
     names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in entries]
     first = 0 if program["version"] >= 5 else 1
@@ -189,8 +185,8 @@ def _add(rows: list[tuple[int, int, SourceLine]], program: Any) -> bool:
         index = state.file - first
         in_file = not state.end_sequence and 0 <= index < len(names)
         place = SourceLine(names[index], state.line) if in_file else SourceLine("", 0)
-        # Rows are sorted by address and rank, and the last row of an address counts. So at the same address, the begin
-        # of a sequence has priority over the end of another sequence. Among other rows, the later row has priority.
+        # Rows are sorted by address, then by rank, and the last row of each address is used. The last row of a sequence
+        # has an end address but no file. Its rank is -1, so a sequence that begins at this address has priority.
         rows.append((state.address, len(rows) if in_file else -1, place))
         if len(rows) >= MAX_LINES:
             return False

@@ -31,7 +31,7 @@ from .core import Run, Setup, run
 from .elf import Source
 from .seam import CfuError, Difference
 
-#: Categories in the order of the report. Every cycle belongs to exactly one.
+#: Categories in the order of the report. Every cycle belongs to exactly one category.
 ARITHMETIC = "CPU arithmetic"
 CONTROL = "CPU control"
 MEMORY = "memory"
@@ -47,8 +47,8 @@ OF_CAUSE = {
     Cause.DEVICE: DEVICES,
     Cause.SYSTEM: DEVICES,
 }
-TOP = 12  # rows of a long table
-#: The default limit of instructions of an ELF file. It is reached after some seconds; an endless loop is then likely.
+TOP = 12  # a table shows at most this number of rows
+#: The default limit of instructions of an ELF file. A program that reaches it, after some seconds, is probably endless.
 EXEC_INSTRUCTIONS = 1_000_000_000
 
 
@@ -65,8 +65,8 @@ class Row(NamedTuple):
 class Profile:
     """The profile of a run. Rows are in descending order of cycles.
 
-    `misses` counts the lines fetched into each L1 cache. `stacks` has the cycles by (function, shown line, file, line
-    number), in the order of addresses.
+    `misses` counts the lines fetched into each L1 cache. `stacks` has the cycles for each (function, shown line, file,
+    line number), in the order of addresses.
     """
 
     cycles: int
@@ -112,7 +112,7 @@ def profile(run: Run, source: Source) -> Profile:
     return Profile(
         cycles=int(spent.sum()),
         instructions=int(executed.sum()),
-        categories=total[0].categories if total else {},  # the first instruction may trap
+        categories=total[0].categories if total else {},  # no rows if the first instruction traps
         causes={cause.name.lower(): int(lost[cause]) for cause in Cause if lost[cause]},
         misses={"instruction cache": int(times[Cause.FETCH]), "data cache": int(times[Cause.LOAD_MISS])},
         mix=dict(mix.most_common()),
@@ -123,7 +123,7 @@ def profile(run: Run, source: Source) -> Profile:
 
 
 def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...]:
-    """Return one Row for each distinct name, with the totals of all instructions with this name.
+    """Return a Row for each name, with the sums over all instructions that have this name.
 
     `names` has the function or line of each of n instructions. `spent` (cycles) and `category` (indices into
     CATEGORIES) are int64 [n, causes + 1]: a column for each cause of lost cycles, and a last column for the execution.
@@ -143,17 +143,13 @@ def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...
 
 
 def _categories(code: Array, used: Array) -> Array:
-    """Return the categories of the cycles of n instructions, as indices into CATEGORIES, int64 [n, causes + 1].
-
-    `used` has the n instructions, as indices into `code`. There is a column for each cause of lost cycles, and a last
-    column for the execution.
-    """
+    """Return the argument `category` of `_rows`, for the instructions `code[used]`."""
     of_instruction = np.array([CATEGORIES.index(_category(code, int(index))) for index in used], np.int64)
     categories = np.repeat(of_instruction[:, None], len(Cause) + 1, axis=1)
     for cause, name in OF_CAUSE.items():
         categories[:, cause] = CATEGORIES.index(name)
     for row, index in enumerate(used.tolist()):
-        # A wait for the CFU's answer counts for the custom instruction of this answer.
+        # A wait for an answer of the CFU has the category of the custom instruction that gives this answer.
         for before in (index - 1, index - 2):
             if before >= 0 and int(code[before]) & 255 == CUSTOM0:
                 categories[row, Cause.CFU_USE] = CATEGORIES.index(_category(code, before))
@@ -181,7 +177,6 @@ def _category(code: Array, index: int) -> str:
 
 
 def report(profile: Profile) -> Iterator[str]:
-    """Yield the lines of a profile's text report: tables with rows in descending order."""
     yield f"{profile.cycles:,} cycles, {profile.instructions:,} instructions"
     yield from _shares("where the cycles go", profile.categories, profile.cycles, len(profile.categories))
     yield from _shares("waits by cause", profile.causes, profile.cycles, len(profile.causes))

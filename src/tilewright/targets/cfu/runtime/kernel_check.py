@@ -1,10 +1,10 @@
 """Check the user's kernels while a launch runs: results, stores outside of the output, and endless loops.
 
-The firmware stores the layer's number to the device REGION before each layer, and 0 after it. At each marker,
-`LayerWatch` is called. It copies RAM before a layer, and compares the copy with RAM after the layer.
+The firmware stores the number of a layer to the device REGION before the layer, and 0 after it. At each of these
+markers, `LayerWatch` is called. It copies RAM before a layer, and compares the copy with RAM after the layer.
 
-The reference is computed on the layer's actual input, not on the reference's result for the previous layer. So a wrong
-kernel does not cause findings in later layers.
+The input of the reference is the actual input of the layer, which the user's kernels have computed. So a wrong kernel
+does not cause findings in later layers.
 """
 
 from __future__ import annotations
@@ -54,15 +54,12 @@ OUTSIDE = "outside_write"
 
 
 class LayerWatch:
-    """The watch of one run. It records each operator's output codes, and the bytes changed outside of its output.
-
-    `outputs` are int8 [n] by operator.
-    """
+    """Records the output codes of each operator in one run, and the bytes that it changes outside of its output."""
 
     def __init__(self, image: FirmwareImage) -> None:
         self.image = image
-        self.outputs: dict[int, Array] = {}
-        self.changed: dict[int, tuple[int, int]] = {}  # by operator: the first address, and the number of bytes
+        self.outputs: dict[int, Array] = {}  # int8 [n], by the operator's index
+        self.changed: dict[int, tuple[int, int]] = {}  # first address and number of bytes, by the operator's index
         self._index = -1
         self._before = np.zeros(0, np.uint8)
 
@@ -79,7 +76,7 @@ class LayerWatch:
             return 0
         self._before = memory.copy()
         record = self.image.records[self._index]
-        # Pools and depthwise layers also visit windows, but have few or no multiply-accumulates.
+        # Pools and depthwise layers have few or no multiply-accumulates, so count the elements of their windows.
         window = record["kernel_h"] * record["kernel_w"]
         output = activation_bytes(record)["output"]
         elements = max(macs(record), output * window) + sum(activation_bytes(record).values())
@@ -92,8 +89,9 @@ class LayerWatch:
         end = first + activation_bytes(record)["output"]
         self.outputs[index] = memory[first:end].view(np.int8).copy()
         differs = memory != self._before
-        differs[4 * len(image.words) : image.model - RAM_BASE] = False  # the program's variables may change
-        differs[first:end] = False  # and the output may change
+        # The kernel may change the variables of the program, and its output.
+        differs[4 * len(image.words) : image.model - RAM_BASE] = False
+        differs[first:end] = False
         if differs.any():
             self.changed[index] = RAM_BASE + int(differs.argmax()), int(differs.sum())
 
@@ -108,12 +106,12 @@ class KernelCheck:
         self.source = source_of(launch, image)
 
     def watch(self) -> LayerWatch:
-        """Return a new watch, for the run of the next sample."""
+        """Return a new watch for the run of the next sample."""
         self.watches.append(LayerWatch(self.image))
         return self.watches[-1]
 
     def refuse(self, run: core.Run) -> None:
-        """Check that the last run ended by itself and marked each layer. Raises MachineError, which names the layer."""
+        """Check the last run. Raises MachineError if a kernel trapped, did not end, or if a layer was not marked."""
         watch = self.watches[-1]
         trap = run.trap
         index = int(run.machine.cpu[Cpu.REGION]) - 1
@@ -133,7 +131,7 @@ class KernelCheck:
             raise MachineError(f"layer '{missing[0]}'", reason, "use lib/main.c of a new project")
 
     def _before(self, watch: LayerWatch) -> str:
-        """Return a remedy that names the first store outside of a tensor, which may have stopped the kernel; or ""."""
+        """Return the text of the first store outside of a tensor, as the probable cause of a trap; or ""."""
         return next((f"first see {finding.message}" for finding in self._outside(watch)), "")
 
     def findings(self, graph: Graph, rounding: str, values: Mapping[str, Array]) -> Iterator[Finding]:
@@ -142,7 +140,7 @@ class KernelCheck:
         Raises ProgramError if the record of a layer does not match the graph.
         """
         tensors = {name: array.reshape(len(array), *graph.tensors[name].shape) for name, array in values.items()}
-        # For each operator, the finding of the first sample is kept, because this sample is handled last.
+        # In reverse order, so that the finding of the first sample replaces those of the other samples.
         outside = {finding.steps: finding for watch in reversed(self.watches) for finding in self._outside(watch)}
         for index, name in enumerate(self.launch.nodes):
             node = graph.node(name)
@@ -179,7 +177,7 @@ class KernelCheck:
             yield Finding(OUTSIDE, message, (index,), "RAM", address, address + 1)
 
     def _named(self, index: int, address: int) -> str:
-        """Return the position of an address relative to an operator's output: text such as "12 bytes after its end"."""
+        """Return the text for an address outside of an operator's output, such as "12 bytes after its end"."""
         image = self.image
         if address < image.model:
             return f"in the code, at {self.source.where(address)}"

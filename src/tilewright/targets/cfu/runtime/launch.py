@@ -33,7 +33,7 @@ from .core import Process
 from .kernel_check import KernelCheck, program_of, source_of
 from .seam import Cfu, CfuError, Difference
 
-#: The cause that a report shows for each cause of waits (timing.state.Cause). All other cycles are CPU arithmetic.
+#: For a cause of waits (timing.state.Cause), the cause in reports. All other cycles are CPU arithmetic.
 CAUSES = {
     **dict.fromkeys(("load_use", "load_miss", "store", "redo", "device"), "memory"),
     **dict.fromkeys(("cfu", "cfu_use", "drain"), "CFU wait"),
@@ -41,7 +41,7 @@ CAUSES = {
 }
 
 
-#: Cycles by division ("functions" or "source lines"). Each division has, for each operator, the cycles by name.
+#: The cycles of each operator, divided by name. The keys are the kinds of names: "functions" and "source lines".
 Shares = dict[str, list[dict[str, int]]]
 
 
@@ -56,9 +56,9 @@ def runs(
 ) -> Iterator[core.Run]:
     """Run the firmware once for each sample, and yield the runs. `inputs` are int8 (S, *shape) by name.
 
-    `unit` makes a CFU for each run, which replaces the model. `kernels` checks kernels that the user wrote. A debugger
-    (`setup.drive`) controls only the first run. Raises ProgramError if main memory is too small; MachineError if the
-    firmware traps or fails, or if the CFU breaks the rules of its ports.
+    `unit` makes a CFU for each run, which replaces the model. `kernels` is the check of the user's kernels, if there
+    are any. A debugger (`setup.drive`) controls only the first run. Raises ProgramError if main memory is too small;
+    MachineError if the firmware traps or fails, or if the CFU breaks the rules of its ports.
     """
     needed = image.end + layout.STACK_BYTES
     end = RAM_BASE + setup.config.ram_bytes
@@ -71,7 +71,7 @@ def runs(
         writes = {
             image.arena + place.offset: np.ascontiguousarray(tensor[min(index, len(tensor) - 1)]).tobytes()
             for place in image.inputs
-            if (tensor := inputs.get(place.name)) is not None  # all samples share a computed constant
+            if (tensor := inputs.get(place.name)) is not None
         }
         first = index == 0
         of_sample = replace(setup, cfu=unit() if unit else None, drive=setup.drive if first else Process.go)
@@ -102,7 +102,7 @@ def run(
     """Run a launch on all samples, and return its result.
 
     `unit` makes a CFU for each run (None: the model); `drive` runs the first sample (see core.Setup). Raises the errors
-    of `runs`, and ProgramError if samples do not have the size that the launch needs.
+    of `runs`, and ProgramError if samples have a wrong size.
     """
     image = FirmwareImage.of(launch)
     samples = _samples(launch, image, values)
@@ -139,7 +139,7 @@ def _result(
     source: elf.Source,
     peak: int,
 ) -> LaunchResult:
-    """Return the result of a launch from its first run. `peak`: multiply-accumulates of the array per cycle."""
+    """Return the result of a launch from its first run. The array does `peak` multiply-accumulates per cycle."""
     macs = tuple(layout.macs(record) for record in image.records)
     # The firmware marks each operator by its index + 1. Cycles outside of these regions (start-up, the markers
     # themselves, the end) belong to no layer and are not counted, because a real device starts up only once.
@@ -148,7 +148,7 @@ def _result(
     names = [image.kinds[part.region - 1] if part.region <= len(image.kinds) else "region" for part in operators]
     timed = trace(first.cycles, operators, names, lambda: shares(source, first.machine.base, spent))
     # A lower bound: the CPU needs a cycle for each instruction, and the array needs a cycle for `peak`
-    # multiply-accumulates. Both can work at the same time.
+    # multiply-accumulates. CPU and array can work at the same time, so it is the maximum.
     instructions = sum(part.instructions for part in operators)
     bound = max(instructions, -(-sum(macs) // peak))
     counted = partial(events, timed, instructions, sum(macs))
@@ -163,7 +163,7 @@ def _result(
 
 
 def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
-    """Return the figures of a region with `macs` multiply-accumulates; the array can do `peak` per cycle."""
+    """Return the figures of a region with `macs` multiply-accumulates, of which the array does `peak` per cycle."""
     return Figures(
         cycles=region.cycles,
         executed_macs=macs,
@@ -212,9 +212,9 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
 
 
 def trace(cycles: int, regions: Sequence[core.Region], names: Sequence[str], divide: Callable[[], Shares]) -> Trace:
-    """Return a trace of one unit, the CPU, with a step for each region. `Trace` describes `divide`.
+    """Return a trace of one unit, the CPU, with a step for each region. `names` are the names of the steps.
 
-    `names` are the names of the steps. Without regions, the trace has no steps and lasts `cycles`.
+    Without regions, the trace has no steps and lasts `cycles`. `divide` is described in `Trace`.
     """
     counts = np.array([(region.cycles, region.read, region.written) for region in regions], np.int64).reshape(-1, 3)
     durations, read, written = counts.T
@@ -228,8 +228,8 @@ def trace(cycles: int, regions: Sequence[core.Region], names: Sequence[str], div
 def sections(run: core.Run, findings: tuple[Finding, ...], divided: Mapping[str, Mapping[str, int]]) -> Sections:
     """Return the run of an ELF file as sections for pages and timelines. Regions with the same number form a section.
 
-    `divided` has all cycles of the run by function and by source line. These cycles are not counted for each region,
-    and are therefore shown only if there is a single region.
+    `divided` has all cycles of the run by function and by source line. As these are not counted for each region, they
+    are shown only if there is a single region.
     """
     regions = run.regions or (core.Region(0, run.cycles, run.instret, {}, 0, 0),)
     shares = {division: [dict(parts)] for division, parts in divided.items()} if len(regions) == 1 else {}

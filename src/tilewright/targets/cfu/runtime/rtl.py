@@ -1,8 +1,8 @@
 """The user's CFU: a Python class, or RTL (Verilog or Amaranth) that is compiled and runs in lock step with the CPU.
 
-Lock step: at each command, C++ code (lockstep.h) clocks the module until the cycle of the command, and then until the
-answer. Cycles in which the module cannot change are left out. The rules of the ports are in
-https://cfu-playground.readthedocs.io, "The CPU-CFU interface": a command is accepted in a cycle in which cmd_valid and
+In lock step, C++ code (lockstep.h) clocks the module at each command: until the cycle of the command, and then until
+the answer. Cycles in which the module cannot change are left out. The rules of the ports are in
+https://cfu-playground.readthedocs.io, "The CPU-CFU interface". A command is accepted in a cycle in which cmd_valid and
 cmd_ready are 1. An answer is accepted in a cycle in which rsp_valid and rsp_ready are 1.
 """
 
@@ -48,12 +48,12 @@ FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("tw_lockstep_clocked", ctypes.c_uint64, [_POINTER]),
     ("tw_lockstep_command", _LONG, [_POINTER, *[_LONG] * 5, _POINTER]),
 ]
-#: Results of `tw_lockstep_command`; 0 means success. DIFFERS: the answer of a twin is different.
+#: Results of `tw_lockstep_command`; 0 means success.
 UNASKED = 1
 NOT_TAKEN = 2
 NOT_ANSWERED = 3
-DIFFERS = 4
-#: For each fault, the end of a sentence about a twin (a CFU that starts from other initial values).
+DIFFERS = 4  # a copy with other initial values (see RtlCfu) gives another answer
+#: For each fault, the end of a sentence about such a copy.
 FAULTS = {
     UNASKED: "answers before the command",
     NOT_TAKEN: "does not take the command",
@@ -64,9 +64,10 @@ FAULTS = {
 class RtlCfu:
     """A compiled module after reset, in lock step with the CPU. Messages call the module `name`.
 
-    `native` is the interface for compiled code. `skips` says whether to leave out cycles in which nothing can change.
-    `states` is the number of twins: copies of the module that get the same commands, but start with other values in
-    registers without an initial value. `contrary` has the first differing answer of a twin, by the pc of the command.
+    `native` is the interface for compiled code. If `skips` is true, cycles in which nothing can change are left out.
+    Some registers may have no initial value in the Verilog. `states` is the number of additional copies of the module
+    that start with other values in these registers, and get the same commands. If a copy answers differently,
+    `contrary` has the first such difference, by the pc of the command.
     """
 
     skips = True
@@ -122,7 +123,7 @@ class RtlCfu:
     def fail(self, fault: int, number: int, cycle: int, pc: int = 0) -> CfuError | None:
         """Return the error for a `fault` of the command in `cycle`. `number` is funct7 * 8 + funct3.
 
-        For DIFFERS, record the difference in `contrary`, and return None.
+        The fault DIFFERS is not an error: the difference is recorded in `contrary`, and the result is None.
         """
         if fault == DIFFERS:
             if pc not in self.contrary:
@@ -144,8 +145,8 @@ class RtlCfu:
 def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], RtlCfu]:
     """Compile the module `Cfu` in Verilog or SystemVerilog files. Return a function that makes a CFU after its reset.
 
-    `states` is the number of further CFUs that start from other initial values (see RtlCfu). Raises InputError if a
-    file cannot be read, ConfigError if it cannot be compiled or a port is missing.
+    `states` is explained in RtlCfu. Raises InputError if a file cannot be read, ConfigError if it cannot be compiled or
+    a port is missing.
     """
     ports = [Wire(CLOCK, 1), Wire(RESET, 1), *PORTS]
     compiled = Compiled.of_verilog(_texts(paths), TOP, ports, LOCKSTEP, undefined=states > 0)
@@ -163,7 +164,7 @@ def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
 
 
 def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
-    """Return the text of each file by name. Raises InputError for unreadable files, and files of the same name."""
+    """Return the text of each file by name. Raises InputError for files that are unreadable or have the same name."""
     texts: dict[str, str] = {}
     for path in map(Path, paths):
         try:
@@ -183,10 +184,10 @@ def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
 def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Callable[[], Cfu]:
     """Return a function that makes the CFU of each run.
 
-    `cfu` is one of these: the function itself; Verilog files; FILE.py:NAME, where NAME is a class with the method
-    `execute` or an Amaranth component. RTL is compiled once, in this call. `states` is the number of twins (see
-    RtlCfu). Raises InputError if the class does not exist, or if `states` is given for a CFU that is not in Verilog.
-    Raises ConfigError if RTL cannot be compiled.
+    `cfu` is a function that makes a CFU, or a list of Verilog files, or FILE.py:NAME, where NAME is a class with the
+    method `execute` or an Amaranth component. RTL is compiled once, in this call. `states` is explained in RtlCfu.
+    Raises InputError if the class does not exist, or if `states` is given for a CFU that is not in Verilog. Raises
+    ConfigError if RTL cannot be compiled.
     """
     if states and (callable(cfu) or ".py:" in str(cfu[0])):
         raise InputError(
@@ -205,7 +206,7 @@ def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Cal
 
 
 def _class(path: Path, name: str) -> Callable[[], Any]:
-    """Import the user's Python file and return the class. Raises InputError if file or class does not exist."""
+    """Return a class in the user's Python file. Raises InputError if the file or the class does not exist."""
     if not path.is_file():
         raise InputError(str(path), "is not a file")
     spec = importlib.util.spec_from_file_location(path.stem, path)

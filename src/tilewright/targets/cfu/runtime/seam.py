@@ -4,8 +4,8 @@ A CFU in Python is called as `execute(funct7, funct3, a, b, cycle) -> (value, re
 The CFU accepts the command in `cycle`. The answer is ready in `ready cycle`, which is the next cycle for most
 instructions. The CFU accepts the next command one cycle after `ready cycle`.
 
-The compiled loop calls addresses of machine code (timing/loop.Port). There are three kinds: the compiled model
-(isa/custom.py), a CFU in C (`Native`: RTL in lock step, rtl.py), and a callback into Python.
+The compiled loop calls a CFU at an address of machine code (timing/loop.Port). This is the address of the compiled
+model (isa/custom.py), of a CFU in C (`Native`, such as RTL in lock step), or of a callback into Python.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tilewright.targets.cfu.timing.loop import Port
 
 Execute = Callable[[int, int, int, int, int], tuple[int, int]]
 CUSTOM_0 = 0b0001011  # the opcode of instructions for the CFU
-#: C types of Python functions that machine code calls: Port.command and Port.fail.
+#: The C types of Port.command and Port.fail if these are Python functions.
 COMMAND: Any = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 8)
 FAIL: Any = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
 
 
 class Unit(Protocol):
-    """A CFU in Python, with state. If it has a method `attach`, `run` calls `attach` with main memory, uint8."""
+    """A CFU in Python, with state. It may have a method `attach`, which `run` calls with main memory (uint8)."""
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]: ...
 
@@ -43,9 +43,9 @@ Cfu = Execute | Unit
 class Difference(NamedTuple):
     """A command whose answer depends on uninitialised registers in the CFU's Verilog.
 
-    If the registers start from zeros, the CFU answers `answer` in cycle `ready`. If the registers start from the random
-    values of `seed`, the CFU answers `other` in cycle `other_ready`. If this CFU breaks the rules of its ports, `fault`
-    describes the violation, and `other_ready` is None.
+    With zeros in these registers, the CFU answers `answer` in cycle `ready`. With random values (from `seed`), it
+    answers `other` in cycle `other_ready`. If it breaks the rules of its ports with random values, `fault` describes
+    this, and `other_ready` is None.
     """
 
     pc: int
@@ -72,12 +72,12 @@ class Difference(NamedTuple):
 
 
 class Native(NamedTuple):
-    """A CFU in C. If a Unit has a Native as its attribute `native`, it is called without Python.
+    """A CFU in C. A Unit with an attribute `native` of this class is called directly from machine code.
 
-    `command` is the address of a function of seven 64-bit integers: `unit`; funct7 * 8 + funct3; two operands; `start`,
-    the number of cycles before cycle 0 of the CPU; a cycle; and the address of two integers for the answer and the
-    cycle of the answer. The function returns 0 or the number of a fault. After a fault, `fail(fault, funct7 * 8 +
-    funct3, cycle, pc)` is called, and returns the error to raise, or None to continue the run.
+    `command` is the address of a C function, which returns 0 or the number of a fault. Its arguments are 64-bit
+    integers: `unit`; funct7 * 8 + funct3; two operands; `start`, the number of cycles before cycle 0 of the CPU; a
+    cycle; and the address of two integers for the answer and the cycle of the answer. After a fault, `fail(fault,
+    funct7 * 8 + funct3, cycle, pc)` returns the error to raise, or None to continue the run.
     """
 
     command: int
@@ -87,7 +87,7 @@ class Native(NamedTuple):
 
 
 class CfuError(MachineError):
-    """The error of a CFU that breaks the rules of its ports, in a command with `funct7` and `funct3`."""
+    """The error of a CFU that breaks the rules of its ports, during a command with `funct7` and `funct3`."""
 
     def __init__(self, where: str | Path, reason: str, remedy: str = "", funct7: int = 0, funct3: int = 0) -> None:
         super().__init__(where, reason, remedy)
@@ -95,9 +95,9 @@ class CfuError(MachineError):
         self.funct3 = funct3
 
     def located(self, words: Array, base: int, where: Callable[[int], str]) -> MachineError:
-        """Return the error with the first three positions of its command in the program, described by `where(pc)`.
+        """Add to the error where the program has this command: the texts `where(pc)` of the first three places.
 
-        `words` are the program's instructions, uint32 [n], from address `base` on.
+        `words` are the instructions of the program, uint32 [n], of which the first is at address `base`.
         """
         word = words.astype(np.int64)
         is_command = (word & 127 == CUSTOM_0) & (word >> 25 == self.funct7) & (word >> 12 & 7 == self.funct3)
@@ -106,11 +106,11 @@ class CfuError(MachineError):
 
 
 class Seam:
-    """A connection of a CFU to the compiled loop, by `port`. `cfu` is None for the model.
+    """The connection of a CFU (None: the model) to the compiled loop, which calls the CFU through `port`.
 
     The model works on `regs`, `buffers` and `ram`. Other CFUs use only two elements of `regs`: the answer, and the
-    cycle of the answer. `error` is the exception of a CFU's command. Machine code cannot raise exceptions, so the loop
-    stops, and the loop's caller raises `error`.
+    cycle of the answer. If a command raises an exception, it is stored in `error`, and the loop stops. Machine code
+    cannot raise exceptions, so the caller of the loop raises `error`.
     """
 
     def __init__(self, cfu: Cfu | None, regs: Array, buffers: Array, ram: Array) -> None:
@@ -133,7 +133,7 @@ class Seam:
             self.port = self.port._replace(command=_address(self._callback))
 
     def _failed(self, function: Callable[[], BaseException | None]) -> bool:
-        """Call a function, and store its error (returned or raised) in `error`. Return whether an error occurred."""
+        """Call a function, and store the error that it returns or raises in `error`. Return whether there was one."""
         try:
             self.error = function()
         except BaseException as error:
@@ -154,9 +154,9 @@ def _address(function: Any) -> int:
 
 
 class ModelUnit:
-    """A CFU after reset, as the simulator's compiled model. Its fetches read a main memory of `ram_bytes` bytes.
+    """The compiled model of the CFU after reset, as a Unit. It has its own main memory of `ram_bytes` bytes.
 
-    `regs` are its registers, indexed by isa.state.Reg; `buffers` are its memories.
+    `regs` are the registers, indexed by isa.state.Reg; `buffers` are the memories of the CFU.
     """
 
     def __init__(self, config: Config, ram_bytes: int = 16) -> None:

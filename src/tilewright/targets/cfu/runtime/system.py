@@ -25,7 +25,7 @@ from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, instruction
 
 AREA = range(0xF000_0000, 0xF001_0000)
 UART = 0xF000_1800
-UART_EMPTY = UART + 8  # the receiver is always empty
+UART_EMPTY = UART + 8  # this register is always 1, because nothing is received
 HALT = 0xF000_2000
 REGION = 0xF000_2004
 MAX_TEXT = 1 << 20
@@ -48,10 +48,10 @@ HIGH = 0x80
 class Devices:
     """The state of the devices. `exit_code` is None while the program runs.
 
-    A store to REGION is a marker. At each marker, the result of the function `mark` is appended to `marks`, and the
-    result of the function `spent` to `spent` (None: not recorded). `watch` is called with the value of each marker, and
-    returns the limit of instructions until the next marker (0: no limit). `began` is the number of instructions at the
-    last marker, and `limit` the number of instructions at which the program must stop (0: no limit).
+    A store to REGION is a marker. At each marker, the result of the function `mark` is appended to `marks`. If `spent`
+    is a list, the result of the function `spent` is appended to it. `watch` is called with the value of each marker,
+    and returns the limit of instructions until the next marker (0: no limit). `began` is the number of instructions at
+    the last marker, and `limit` the number of instructions at which the program must stop (0: no limit).
     """
 
     text: bytearray = field(default_factory=bytearray)
@@ -100,7 +100,7 @@ def _write(m: Machine, rd: int, value: int) -> None:
 
 
 def instruction(m: Machine, c: Costs) -> str:
-    """Execute a CSR instruction or a fence. Return "", or the name of the trap that it causes."""
+    """Execute a CSR instruction or a fence. Return the name of the trap, or "" if there is no trap."""
     op, rd, rs1, _, number = _fields(m)
     if op == rv32.ECALL:
         return "environment call"
@@ -120,13 +120,13 @@ def instruction(m: Machine, c: Costs) -> str:
         return ""
     if not rv32.CSR < op < rv32.CSR + 8:
         return "illegal instruction"
-    # A CSR instruction waits until all earlier instructions are done (Costs.drain). Directly after a jump, part of this
-    # time has passed: BARRIER has the cycle in which the jump completes.
+    # A CSR instruction waits until all earlier instructions have completed (Costs.drain). The jump before it, if there
+    # is one, has been in the pipeline for some cycles and completes in cycle BARRIER.
     jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
     done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
     _lose(m, Cause.DRAIN, max(0, int(done - m.cpu[Cpu.CYCLE])))
-    operand = rs1 if op & 4 else int(m.regs[rs1])  # the form with an immediate
-    writes = op & 3 == WRITE or rs1 != 0  # with x0 (or the immediate 0), SET and CLEAR only read
+    operand = rs1 if op & 4 else int(m.regs[rs1])  # if bit 2 is set, the field rs1 is an immediate
+    writes = op & 3 == WRITE or rs1 != 0  # SET and CLEAR do not write if the operand is x0 or the immediate 0
     old = _read_csr(m, number)
     if old is None or (writes and number in CONSTANT):
         return "illegal instruction"
@@ -170,7 +170,7 @@ def _write_csr(m: Machine, number: int, value: int) -> None:
 
 
 def mark(m: Machine) -> tuple[int, Array]:
-    """Return the current region's number (0: none), and the counters after this instruction, int64 [4 + causes].
+    """Return the number of the current region (0: none), and the counters after this instruction, int64 [4 + causes].
 
     Counters are cycles, instructions, bytes of DRAM read and written, and cycles lost by cause.
     """
@@ -188,7 +188,7 @@ def spent(m: Machine) -> Array:
 
 
 def device(m: Machine, c: Costs, devices: Devices) -> str:
-    """Execute a load or store outside of RAM. Return "", or the name of the trap that it causes."""
+    """Execute a load or store outside of RAM. Return the name of the trap, or "" if there is no trap."""
     op, rd, _, two, _ = _fields(m)
     address = int(m.cpu[Cpu.ADDRESS])
     size = 1 << (op & 3)
@@ -199,7 +199,8 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
         word = devices.load(address)
         if word is None:
             return "load access fault"
-        value = word >> 8 * (address & 3) & (1 << 8 * size) - 1  # sign extension, if bit 2 of `op` is 0
+        value = word >> 8 * (address & 3) & (1 << 8 * size) - 1
+        # Bit 2 of `op` is set for unsigned loads. Other loads extend the sign.
         _write(m, rd, value - (0 if op & 4 else value >> 8 * size - 1 << 8 * size))
     elif not devices.store(address, int(m.regs[two]) & 0xFFFFFFFF):
         return "store access fault"

@@ -2,9 +2,9 @@
 
 The loop does not check for breakpoints, but stops at the unknown operation PAUSE. `_armed` is a copy of the decoded
 code in which PAUSE replaces the operations at breakpoints. In the copy `_paused`, PAUSE replaces all operations, and a
-step restores one instruction. Operands do not change, because waits depend on operands. A second compiled loop, which
-runs only while watchpoints exist, watches memory. The loop's state persists between calls, so a program takes the same
-cycles with and without stops.
+step restores one instruction. A PAUSE has the operands of the original instruction, because waits depend on them. A
+second compiled loop, which runs only while watchpoints exist, watches memory. The loop's state persists between calls,
+so a program takes the same cycles with and without stops.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from tilewright.targets.cfu.runtime.core import PAUSE, Process, Trap, paused
 from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.state import Cpu, Machine, index_of
 
-#: Seconds of a part of the run, after which the client may interrupt; and bounds of the part's instructions.
+#: A run is divided into parts of about this time, in seconds. The client can interrupt it between two parts.
 PART_SECONDS = 0.05
+#: Limits of the number of instructions in a part.
 LEAST = 1 << 10
 MOST = 1 << 26
 
@@ -87,7 +88,7 @@ class Control:
         return True
 
     def arrive(self) -> None:
-        """Let the next instruction wait for its code and operands, to set the clock to its execution."""
+        """Advance the clock to the execution of the next instruction: wait for its code and operands."""
         self.process.part(0, self._with(self._paused))
 
     def step(self) -> Stop:
@@ -95,10 +96,7 @@ class Control:
         return self._stepped(self._execute_one())
 
     def step_in(self, first: int, end: int, interrupted: Callable[[], bool]) -> Stop:
-        """Execute an instruction, then continue to a breakpoint or an instruction outside of `first`..`end`.
-
-        This is GDB's range step, for a line of source.
-        """
+        """Execute instructions while the pc is in `first`..`end`, until a breakpoint: GDB's step over a source line."""
         low, high = (min(max(at - self.m.base >> 2, 0), len(self.m.code)) for at in (first, end))
         stop = self._execute_one()
         if stop is None and low <= self.m.cpu[Cpu.POSITION] < high:
@@ -125,8 +123,7 @@ class Control:
     def _on(self, code: Array, interrupted: Callable[[], bool]) -> Stop:
         """Run `code` until there is a reason to stop, in parts of about PART_SECONDS.
 
-        `interrupted` can be called only between two calls of the loop, so the length of a part follows the measured
-        time.
+        The loop cannot call `interrupted`, so it is called between two parts.
         """
         while not interrupted():
             begun = perf_counter()
@@ -150,7 +147,7 @@ class Control:
         return stop if stop and stop.kind != "breakpoint" else None
 
     def _run(self, code: Array, retired: int, watching: bool = True) -> Stop | None:
-        """Run `code` until an instruction leaves the loop, and execute that instruction. Return a stop or None."""
+        """Run `code` until an instruction leaves the loop, and execute this instruction. Return a stop or None."""
         process = self.process
         cpu = self.m.cpu
         reason = process.part(retired, self._with(code), watching and bool(self.watches))

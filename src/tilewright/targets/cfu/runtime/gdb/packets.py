@@ -88,7 +88,7 @@ class Connection:
         return None
 
     def _more(self) -> bool:
-        """Receive bytes. Return False if the connection has ended, or if the bytes are not a packet."""
+        """Receive bytes. Return False if the connection has ended, or if the data are too long for a packet."""
         try:
             data = self.client.recv(MAX_BYTES)
         except OSError:

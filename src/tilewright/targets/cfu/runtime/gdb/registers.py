@@ -27,7 +27,7 @@ INTERNAL = frozenset({Reg.NOTED, Reg.COMPUTED, Reg.FUNCT7, Reg.READY})
 
 
 class Register(NamedTuple):
-    """A register in addition to the CPU's: 64 bits, and read-only."""
+    """A read-only register of 64 bits that is not a register of the CPU."""
 
     name: str
     group: str
@@ -91,8 +91,8 @@ class Registers:
 def settled(process: Process) -> tuple[Array, Array]:
     """Return copies of the CFU's registers and memories with their values in the current cycle of the process.
 
-    The model is lazy: it writes the results of a launch only when the next command comes. So check_GEMM, a command
-    without side effects, is executed on the copies. Then the registers that every command changes are restored.
+    The model is lazy: it writes the results of a launch only when the next command comes. Therefore check_GEMM, a
+    command without side effects, is executed on the copies. Afterwards, ANSWER, FUNCT7 and READY are restored.
     """
     m = process.m
     cycle = int(process.m.cpu[Cpu.CYCLE])

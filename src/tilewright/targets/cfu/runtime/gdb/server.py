@@ -24,7 +24,7 @@ OK = b"OK"
 BAD = b"E16"
 FAULT = b"E0e"  # EINVAL and EFAULT
 FEATURES = b"qXfer:features:read+;swbreak+;hwbreak+;vContSupported+;QStartNoAckMode+"
-#: GDB's signal numbers, by the beginning of a trap's kind. All other traps are SIGTRAP.
+#: GDB's signal number for each kind of trap, which begins with one of these words. All other traps are SIGTRAP.
 SIGNALS = {"illegal": 4, "misaligned": 10, "instruction address misaligned": 10, "limit": 24, "environment": 12}
 SIGTRAP = 5
 SIGSEGV = 11
@@ -59,8 +59,8 @@ class Server:
     def drive(self, process: Process) -> Trap | None:
         """Wait for the client, then run a process until it ends. Return the trap that ended the process, or None.
 
-        Until the process is ready, connections are refused, and GDB tries again. An accepted client would wait for its
-        first answer, and send its packet a second time.
+        The server listens only when the process is ready. Before that, connections are refused, and GDB tries again.
+        An accepted client would wait for the first answer, and after a timeout send its packet a second time.
         """
         control = Control(process)
         control.arrive()
@@ -76,7 +76,7 @@ class Server:
 
 
 class Session:
-    """A client and its process. At the begin, the process is at its first instruction."""
+    """A client and its process, which is at its first instruction when the session begins."""
 
     def __init__(self, connection: Connection, control: Control) -> None:
         self.connection = connection
@@ -84,12 +84,12 @@ class Session:
         self.control = control
         self.registers = Registers(self.process)
         self._stop = Stop("step")
-        self._shown = 0  # number of bytes of the UART's text that were sent to the client
+        self._shown = 0  # the number of bytes of `devices.text` that the client has received
         self._ended = False
         self._trap: Trap | None = None
 
     def run(self) -> Trap | None:
-        """Serve until the program ends, and return its trap or None. After a detach, it runs without the client."""
+        """Answer packets until the program ends, or run it to its end after a detach. Return its trap, or None."""
         while not self._ended:
             packet = self.connection.receive()
             if packet is None:
