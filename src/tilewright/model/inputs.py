@@ -157,11 +157,8 @@ def only_input(path: Path, graph: Graph) -> Tensor:
 
 
 def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array | None]:
-    """Return the samples in an .npz file, and its array `labels` (None if absent). Other arrays are not read.
-
-    The samples are the arrays with the names of the network's inputs. If these are missing, the samples are the array
-    `inputs`, or the only array in the file.
-    """
+    # The samples are the arrays with the names of the network's inputs. If these are missing, the samples are the array
+    # `inputs`, or the only array in the file. Other arrays are not read.
     selected: list[str] = []
 
     def choose(names: list[str]) -> list[str]:

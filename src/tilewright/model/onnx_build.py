@@ -63,17 +63,14 @@ class Fused(Named):
 
 
 def is_unscaled(node: RawNode | Fused) -> bool:
-    """Return whether the factors alpha and beta of a Gemm are 1."""
     return node.attributes.get("alpha", 1.0) == node.attributes.get("beta", 1.0) == 1.0
 
 
 def one_scale(network: OnnxNetwork, coded: Coded) -> bool:
-    """Return whether the tensor `coded` holds 8-bit codes with a single scale."""
     return network.dtype(coded.tensor) in CODES and coded.quant is not None and not coded.quant.per_channel
 
 
 def has_kernel(network: OnnxNetwork, fused: Fused) -> bool:
-    """Return whether onnxruntime has an integer kernel for this operator and its types and scales."""
     # All activations and results must be 8-bit codes of the same type, each with one scale. Weights may have another
     # type, and a scale per channel.
     activations = fused.inputs[:1] if fused.op_type in LINEAR else fused.inputs
@@ -174,7 +171,6 @@ class Builder:
         return name
 
     def scalars(self, coded: Coded) -> tuple[str, str]:
-        """Return the names of new constants for the scale and zero point of `coded`, as inputs of QLinear nodes."""
         assert coded.quant is not None
         shape = (-1,) if coded.quant.per_channel else ()
         scale = np.array(coded.quant.scale, np.float32).reshape(shape)
@@ -182,7 +178,6 @@ class Builder:
         return self.constant(f"{coded.tensor}:scale", scale), self.constant(f"{coded.tensor}:zero", zero)
 
     def result(self, coded: Coded) -> Tensor:
-        """Return the graph's tensor for `coded`, the result of an operator on codes."""
         kind = self.network.types[coded.tensor]
         return Tensor(coded.tensor, kind.shape, kind.dtype, coded.quant)
 
@@ -191,7 +186,6 @@ class Builder:
         self.nodes.append(Node(name, op, tuple(inputs), tuple(tensor.name for tensor in outputs)))
 
     def emit_nhwc(self, name: str, op: ops.Op, inputs: Sequence[str], output: Tensor) -> None:
-        """Emit an operator on images in channels-last layout, with transposes of its first input and its output."""
         first = self.nhwc(inputs[0])
         shape = tuple(output.shape[axis] for axis in TO_NHWC)
         inner = replace(output, name=self.fresh(f"{output.name}:nhwc"), shape=shape)

@@ -135,10 +135,7 @@ def _convolve_row(builder: Builder, fused: Fused, x: str, weights: Array, out: T
 
 
 def _convolve_volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
-    """Emit a convolution of x (N, C, D, H, W) as a convolution of images.
-
-    There are N * (output depth) images, each with C * (kernel depth) channels.
-    """
+    # A volume (N, C, D, H, W) becomes N * (output depth) images, each with C * (kernel depth) channels.
     # For each output depth, gather the input planes that its window covers. Then merge the output depths into the batch
     # axis, and the planes of a window (the depth taps) into the channel axis.
     batch, channels, depths, height, width = builder.tensors[x].shape

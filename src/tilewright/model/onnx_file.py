@@ -53,7 +53,6 @@ class RawNode(Named):
     same_types: bool = False
 
     def input(self, index: int) -> str:
-        """Return the name of input `index`, or '' if this input is absent."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
 
@@ -67,7 +66,6 @@ class RawGraph:
 
 
 def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return attributes in the form of `OnnxOp.attributes`: pairs of name and JSON text, sorted by name."""
     return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))
 
 
@@ -194,7 +192,6 @@ def _graph(graph: Any, path: Path) -> RawGraph:
 
 
 def nodes_in(graph: Any) -> int:
-    """Return the number of nodes of a GraphProto and of all graphs inside it."""
     inner = (attribute.g for node in graph.node for attribute in node.attribute if attribute.type == attribute.GRAPH)
     return len(graph.node) + sum(map(nodes_in, inner))
 
@@ -265,7 +262,6 @@ def _tensor(tensor: Any, path: Path, where: str) -> Array:
 
 
 def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
-    """Return the `size` bytes of a tensor that is stored in another file of the model's folder."""
     fields, target = external_file(tensor, path, where)
     try:
         offset = int(fields.get("offset", "0"))

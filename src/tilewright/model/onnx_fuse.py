@@ -101,10 +101,8 @@ class _Patterns:
         return self._operator(node, outputs, activation)
 
     def _may_wrap(self, node: RawNode, codes: Coded) -> bool:
-        """Return whether a code of onnxruntime's softmax may exceed 255 and wrap around to 0, as its uint8 kernel does.
-
-        In real arithmetic, such a code is 255.
-        """
+        # The uint8 kernel of onnxruntime's softmax wraps a code above 255 around to 0. In real arithmetic, such a code
+        # is 255.
         # The code of the probability 1 exceeds 255 if the scale is below 1/256. A single value has the probability 1.
         kind = self.network.types[codes.tensor]
         scale = codes.quant.scale[0] if codes.quant else 1.0
@@ -152,10 +150,8 @@ class _Patterns:
         return None
 
     def _can_add(self, fused: Fused, residual: Coded) -> bool:
-        """Return whether the residual can be shifted left by 0..MAX_LIFT bits and then added to the sums of `fused`.
-
-        The sums must have one scale. The scale of the residual must be this scale times a power of two.
-        """
+        # The kernel shifts the residual left by 0..MAX_LIFT bits and then adds it to the sums. So the sums must have
+        # one scale, and the scale of the residual must be this scale times a power of two.
         if not one_scale(self.network, residual) or residual.quant is None or any(residual.quant.zero_point):
             return False
         if self.network.dtype(residual.tensor) != self.network.dtype(fused.inputs[0].tensor):
@@ -189,12 +185,10 @@ class _Patterns:
         return replace(fused, bias=bias, other_inputs=()) if bias else None
 
     def _averages(self, node: RawNode) -> bool:
-        """Return whether a node is a ReduceMean that runs on codes, which only the mode `pow2` supports."""
         to_all = node.attributes.get("noop_with_empty_axes", 0)
         return self.network.rounding == "pow2" and node.op_type == "ReduceMean" and not to_all
 
     def dequantised(self, name: str) -> Coded | None:
-        """Return the codes from which a value is dequantised; None if no DequantizeLinear computes it."""
         return self._coded(self.network.writer.get(name), DEQUANTIZE)
 
     def _coded(self, node: RawNode | None, kind: str) -> Coded | None:
@@ -228,10 +222,7 @@ class _Patterns:
         return "relu" if node.op_type == "Relu" else "none"
 
     def _implied(self, node: RawNode, codes: Coded) -> bool:
-        """Return whether quantisation to `codes` clips at least as much as the preceding Relu or Clip.
-
-        Such a Relu or Clip changes no code, and can be dropped.
-        """
+        # The quantisation itself clips to the range of codes. A Relu or Clip that clips no more than this is redundant.
         if codes.quant is None or not one_scale(self.network, codes):
             return False
         info = np.iinfo(self.network.dtype(codes.tensor))
@@ -243,10 +234,8 @@ class _Patterns:
         return low - (info.min - zero) * scale < SLACK and (info.max - zero) * scale - high < SLACK
 
     def _bounds(self, clip: RawNode) -> tuple[float, float]:
-        """Return the limits of a Clip: attributes up to opset 10, inputs from opset 11 on.
-
-        A limit that is computed at run time makes the range empty, so that the Clip is not fused.
-        """
+        # The limits are attributes up to opset 10, and inputs from opset 11 on. A limit that is computed at run time
+        # makes the range empty, so that the Clip is not fused.
         limits = []
         for index, key, absent in ((1, "min", -np.inf), (2, "max", np.inf)):
             value = self.network.constants.get(clip.input(index))
@@ -272,10 +261,7 @@ class _Patterns:
         return codes if constant and self.network.dtype(codes) == "int32" else ""
 
     def _conversion(self, node: RawNode) -> Fused | None:
-        """Return dequantise -> quantise as one conversion of codes; None if other nodes are between the two.
-
-        Only a Relu or Clip that has no effect on the codes may be between the two nodes.
-        """
+        # A Relu or Clip between dequantise and quantise must have no effect on the codes.
         source = node.inputs[0]
         before = self.network.writer.get(source)
         codes = self._coded(node, QUANTIZE)
@@ -293,7 +279,6 @@ def _product_scale(coded: tuple[Coded, ...]) -> Array:
 
 
 def _qlinear(network: OnnxNetwork, node: RawNode) -> Fused | None:
-    """Return a QLinear node as an operator on codes; None if a scale is not constant or no kernel accepts its types."""
     op_type, positions, out, bias_position = QOPERATORS[node.op_type]
     inputs = [_coded(network, node, index) for index in positions or range(2, len(node.inputs), 3)]
     quant = network.quant(node.input(out), node.input(out + 1), 1, network.rank(node.outputs[0]))

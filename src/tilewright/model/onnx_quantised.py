@@ -245,7 +245,6 @@ _STANDARD = ("QLinearConv", "QLinearMatMul")
 
 
 def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
-    """Emit onnxruntime's own operator on codes, with scales and zero points as inputs unless it only moves codes."""
     outputs = [builder.result(coded) for coded in fused.outputs]
     opset = builder.network.opset
     attributes = dict(fused.attributes)

@@ -137,7 +137,6 @@ class _Analysis(OnnxNetwork):
         return ort.infer(self.call(node), small, MAX_ELEMENTS if weights else MAX_COMPUTED)
 
     def _folded(self, node: RawNode) -> list[Array] | None:
-        """Return the values of a node's outputs if they are constant; None if the node must run for each sample."""
         if node.op_type == "Constant":
             return [_constant_value(node)]
         # Shape and ConstantOfShape do not use `fold`. The shape of a value may be known before the value; and a size
@@ -219,10 +218,7 @@ def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[s
 def _select_only(
     node: RawNode, key: str, side: RawGraph, test: str, opset: int
 ) -> tuple[list[RawNode], dict[str, Array]]:
-    """Return nodes, with their constants, that forward the results of the only branch that fits.
-
-    At run time, they fail for a sample whose condition `test` chooses the other branch.
-    """
+    # At run time, the nodes must fail for a sample whose condition `test` chooses the other branch.
     # ONNX has no operator that fails. Therefore each result gets an axis with one element, and a Gather reads from this
     # axis: element 0 if the condition chooses this branch, else element 1, which is an error in onnxruntime.
     first, second, axis, place = (f"{node.name}:only_{key}_fits:{part}" for part in ("0", "1", "axis", "place"))
@@ -251,8 +247,6 @@ def _inlined(node: RawNode, key: str) -> RawGraph:
 
 
 def _renamed(graph: RawGraph, names: Mapping[str, str], prefix: str = "") -> RawGraph:
-    """Rename values in a branch and in its nested branches, and add a prefix to the names of the nodes."""
-
     def renamed(originals: Iterable[str]) -> tuple[str, ...]:
         return tuple(names.get(name, name) for name in originals)
 

@@ -19,7 +19,6 @@ PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 
 def rewritten(network: OnnxNetwork) -> OnnxNetwork:
-    """Return the network in the form in which onnxruntime looks for quantised operators."""
     # These three steps do not change values.
     network = _form_gemms(_transpose_constants(_without_identities(network)))
     # DoubleQDQPairsRemover: two consecutive pairs of quantise and dequantise become one pair, for the range of reals
@@ -51,7 +50,6 @@ def _without_identities(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _is_identity(network: OnnxNetwork, node: RawNode) -> bool:
-    """Return whether a node is an Identity, a Dropout without mask output, or an Expand to the shape of its input."""
     if node.op_type == "Expand":
         return network.types[node.inputs[0]] == network.types[node.outputs[0]]
     return node.op_type in ("Identity", "Dropout") and len(node.outputs) == 1
@@ -158,11 +156,8 @@ def _chain(network: OnnxNetwork, first: RawNode) -> tuple[RawNode, RawNode, list
 
 
 def _common_range(network: OnnxNetwork, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
-    """Return the scale (float32) and zero point for the range of reals that both nodes can represent.
-
-    The result is None if the types of the codes differ, if a node has no single constant scale, or if the ranges do not
-    overlap.
-    """
+    # The new pair has the range of reals that both nodes can represent. This needs one constant scale in each node, and
+    # codes of the same type.
     dtype = network.dtype(second.outputs[0])
     if dtype not in CODES or network.dtype(first.outputs[0]) != dtype:
         return None
@@ -238,7 +233,6 @@ def _move_dequantise_down(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _moves(network: OnnxNetwork, node: RawNode) -> bool:
-    """Return whether a quantise or dequantise may move across a node."""
     old = node.op_type == "MaxPool" and network.opset < MAXPOOL_OPSET
     return node.op_type in MOVED and not old and network.are_constant(node.inputs[1:]) and len(node.outputs) == 1
 

@@ -92,7 +92,6 @@ def _result(builder: Builder, node: RawNode, dtype: str) -> Tensor:
 
 
 def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
-    """Emit one operator for the Conv or Gemm `node` and the RequantShift `requant`."""
     shift, dtype, factors = _requant(builder, requant)
     x = builder.value(node.inputs[0])
     out = _result(builder, requant, dtype)

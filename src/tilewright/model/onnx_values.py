@@ -73,7 +73,6 @@ class OnnxNetwork:
     def with_nodes(
         self, nodes: Iterable[RawNode], constants: Mapping[str, Array], types: Mapping[str, ValueType] | None = None
     ) -> OnnxNetwork:
-        """Return the network with these nodes, and with additional constants and types of values."""
         network = replace(self, nodes=list(nodes), constants={**self.constants}, types={**self.types, **(types or {})})
         network.add_constants(constants)
         return network
@@ -83,7 +82,6 @@ class OnnxNetwork:
         self.types |= {name: ort.type_of(value) for name, value in constants.items()}
 
     def are_constant(self, names: Iterable[str]) -> bool:
-        """Return whether all values are constants or absent ('')."""
         return all(not name or name in self.constants for name in names)
 
     def call(self, node: RawNode) -> ort.Call:
@@ -97,7 +95,6 @@ class OnnxNetwork:
         return ort.Call(node.name, node.op_type, node.domain, self.opset, attributes, inputs, len(node.outputs))
 
     def fold(self, node: RawNode) -> list[Array]:
-        """Return the outputs of a node with constant inputs, computed by onnxruntime."""
         call = self.call(node)
         operands = [self.constants[name] if name else None for name in node.inputs]
         return ort.run(call, ort.infer(call, ort.small(dict(enumerate(operands)))), operands, {})

@@ -34,7 +34,6 @@ class InputDeclaration:
     axes: tuple[int | str, ...] | None
 
     def shape_option(self, shape: Iterable[object]) -> str:
-        """Return the option that gives this input a shape."""
         text = ",".join(map(str, shape))
         return option(f"--shape {self.name}={text}", f'shapes={{"{self.name}": ({text})}}')
 

@@ -187,10 +187,7 @@ def _subgraph(path: Path, graph: Any, buffers: Sequence[Any], codes: Sequence[st
 
 
 def _as_transpose_conv(call: Call, operator: Any) -> Call:
-    """Convert MediaPipe's custom operator, with the inputs x, weights and bias, to a TRANSPOSE_CONV.
-
-    Its options are a C struct of 32-bit integers: padding (1: SAME, 2: VALID), stride of columns, stride of rows.
-    """
+    # The options are a C struct of 32-bit integers: padding (1: SAME, 2: VALID), stride of columns, stride of rows.
     content = operator.CustomOptionsAsNumpy()
     if not isinstance(content, np.ndarray) or content.size < 12 or len(call.inputs) != 3:
         raise ModelError(call.where, f"{call.code} has {len(call.inputs)} inputs, not 3, or lacks its options")
@@ -203,7 +200,6 @@ def _as_transpose_conv(call: Call, operator: Any) -> Call:
 
 
 def _ends(table: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the indices of a subgraph's or operator's inputs, and of its outputs; -1 means an absent tensor."""
     return _numbers(table.InputsAsNumpy()), _numbers(table.OutputsAsNumpy())
 
 
@@ -306,7 +302,6 @@ class Variables:
         self.operator_states: list[State] = []
 
     def value(self, name: str) -> str:
-        """Return the name of the tensor with the current value of tensor `name`."""
         return self.aliases.get(name, name)
 
     def follow(self, call: Call) -> None:

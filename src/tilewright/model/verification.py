@@ -74,7 +74,6 @@ class Comparison:
         self.rows[tensor] = Difference(tensor, before.count + int(wrong.sum()), before.size + wrong.size, largest)
 
     def add_equal(self, tensor: str, ours: Array, theirs: Array) -> None:
-        """Record one sample of an integer tensor: its values `ours` and `theirs` must be equal."""
         steps = ours.astype(np.float64) - theirs
         self.add(tensor, steps != 0, steps)
 

@@ -126,7 +126,6 @@ class Path(NamedTuple):
 
 
 def critical_path(timed: StepTimes, limits: Limits) -> Path:
-    """Return the critical path of a launch, from cycle 0 to the end of its last step."""
     count = len(timed.start)
     stretches = np.zeros((3, 6 * count + 1), np.int64)
     last = int(np.argmax(timed.end)) if count else 0
@@ -197,11 +196,8 @@ def _made_room(timed: StepTimes, limits: Limits, s: int) -> int:
 
 @part
 def _add_work(timed: StepTimes, s: int, t: int, stretches: Array, count: int) -> int:
-    """Write the stretches of step `s` from its start to `t`, and return the new number of stretches.
-
-    A step that moves data has three stretches, some of which may have 0 cycles. If the step releases its unit before
-    its data arrive (Costs.ahead), there are fewer cycles than data: charge the data first, then the contention.
-    """
+    # A step that moves data has three stretches, some of which may have 0 cycles. If the step releases its unit before
+    # its data arrive (Costs.ahead), there are fewer cycles than data: charge the data first, then the contention.
     left = t - timed.start[s]
     if timed.beats[s] == 0:
         return _add(stretches, count, s, WORK, left)

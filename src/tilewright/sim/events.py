@@ -77,7 +77,6 @@ class Events:
 
     @classmethod
     def total(cls, launches: Iterable[Events]) -> Events:
-        """Return the sum of the events of several launches."""
         parts = tuple(launches)
         return cls(
             _work_by_operation(work for launch in parts for work in launch.macs),
@@ -107,7 +106,6 @@ class Events:
         )
 
     def activations(self, row_bytes: int, banks: int) -> int:
-        """Return the number of row activations for all bursts (see the function `activations`)."""
         return sum(-(-activations(moved, row_bytes, banks) // samples) for moved, samples in self.bursts)
 
     def to_json(self, row_bytes: int, banks: int) -> dict[str, Any]:

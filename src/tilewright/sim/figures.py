@@ -19,7 +19,6 @@ class Definition(NamedTuple):
 
 
 def by_size(causes: Mapping[str, int]) -> dict[str, int]:
-    """Return the causes that have cycles, the largest first."""
     return dict(sorted(((name, cycles) for name, cycles in causes.items() if cycles), key=lambda item: -item[1]))
 
 
@@ -82,7 +81,6 @@ class Figures:
 
     @classmethod
     def total(cls, rows: Iterable[Figures]) -> Figures:
-        """Return the sums of the figures of several layers, or of several launches."""
         figures = tuple(rows)
         sums = {key.name: key.metadata["total"] for key in fields(Figures) if key.metadata["total"]}
         return Figures(**{name: total(getattr(row, name) for row in figures) for name, total in sums.items()})

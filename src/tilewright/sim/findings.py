@@ -59,7 +59,6 @@ class Finding:
         return replace(self, launch=launch)
 
     def overlaps(self, other: Finding) -> bool:
-        """Return whether two findings affect a common element of a memory."""
         mine, theirs = (finding.ranges or ((finding.low, finding.high),) for finding in (self, other))
         return self.space == other.space and any(a < d and c < b for a, b in mine for c, d in theirs)
 

@@ -88,11 +88,8 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
 def _undefined_steps(
     table: StepTable, order: Order, ranges_of: Mapping[tuple[int, int, int], Sequence[tuple[int, int]]]
 ) -> dict[int, str]:
-    """Return each step whose footprint depends on an uninitialised element (Space.decides), with the memory's name.
-
-    The scan reports only the first read of an uninitialised element. The result has all steps that read the element
-    before its first write.
-    """
+    # The scan reports only the first read of an uninitialised element. Here, all steps that read the element before its
+    # first write are wanted, because their footprints are not known (Space.decides).
     position = np.zeros(len(table), np.int64)
     memory_of = dict[int, str]()
     position[order.sequence] = np.arange(len(order.sequence))

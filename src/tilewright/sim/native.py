@@ -157,16 +157,12 @@ def _source(function: Function) -> str:
 
 
 def _folders(function: Function) -> tuple[Path, ...]:
-    """Return the folders for files of a loop, of which the first writable folder is used.
-
-    There are no folders for a loop that was typed into an interpreter.
-    """
+    # The first writable folder is used. A loop that was typed into an interpreter has no source file and no folders.
     source = Path(_source(function))
     return (source.parent / "__pycache__", user_folder() / "loops") if source.is_file() else ()
 
 
 def _stamp(content: Content, arguments: Sequence[Any]) -> str:
-    """Return a hash of the three inputs of a loop's machine code: its content, its compiler, and the processor."""
     import llvmlite
 
     # The version of llvmlite determines the version of Numba. To read the latter, Numba would have to be imported.

@@ -62,7 +62,6 @@ class Passes:
 
     @cached_property
     def _unsound(self) -> tuple[Finding, ...]:
-        """The findings of the decoder and the order pass, and accesses out of range."""
         outside = out_of_range(self.table) if self.outside is None else self.outside
         return (*self.decoding, *self.order.findings, *outside)
 
@@ -108,7 +107,6 @@ class Passes:
                 raise HazardError("program", str(finding), findings=findings)
 
     def sequence(self, options: RunOptions) -> Array:
-        """Return the steps in the order that `options` select."""
         if options.order == "time" and self.trace is not None:
             return sequence_by_time(self.order, self.trace.start)
         if options.order == "random":

@@ -89,7 +89,6 @@ class Footprints:
         return self.rows[self.start[footprint] : self.start[footprint + 1]]
 
     def owner(self) -> Array:
-        """Return the footprint index of each row."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     @cached_property
@@ -98,12 +97,10 @@ class Footprints:
 
     @cached_property
     def end(self) -> Array:
-        """The end of each row (see `end_of`), int64 [r]."""
         return end_of(self.rows)
 
 
 def live(rows: Array) -> Array:
-    """Return whether each footprint row (see Footprints) has any element, bool [r]."""
     return (rows[:, LENGTH] > 0) & (rows[:, COUNT] > 0)
 
 
@@ -239,7 +236,6 @@ class Trace:
 
     @cached_property
     def chart(self) -> Chart | None:
-        """The machine's own chart of the launch, such as of its banks; None if the machine has no chart."""
         return self.draw() if self.draw else None
 
     @cached_property

@@ -94,10 +94,8 @@ def _covered(cuts: Array, ranges: Array) -> Array:
 
 
 def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
-    """Return the footprint rows that reach into some ranges, split into rows without gaps (each with a count of 1).
-
-    The result is None if no row has a count above 1, or if there would be more than MAX_ACCESSES rows.
-    """
+    # A row with a count above 1 has gaps, so it seems to touch more cells than it does. Split such rows, and leave out
+    # the rows that reach into no range.
     rows = footprints.rows
     live = footprints.live & reach(footprints, ranges)
     count = np.where(live, rows[:, COUNT], 0)

@@ -260,7 +260,6 @@ def after_last_beats(run: Run, t: int) -> int:
 
 @part
 def first_beat(run: Run, writes: bool) -> int:
-    """Return the cycles from a grant to its first beat if the bus is free."""
     return run.channel.write_latency if writes and run.channel.in_flight > 0 else run.channel.latency
 
 
@@ -284,7 +283,6 @@ def take_bus(run: Run, writes: bool, size: int, now: int) -> int:
 
 @part
 def grant_fetch(run: Run, now: int) -> None:
-    """Grant the DRAM port to fetch, for one batch of instructions."""
     fetch = run.fetch
     fetched = run.fetched
     beat = run.channel.beat_bytes

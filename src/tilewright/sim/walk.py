@@ -192,7 +192,6 @@ class Walk(ABC):
         return self.table.describe(step)
 
     def operation(self, step: int) -> str:
-        """Return the name of an instruction's operation: the first word of its text."""
         return self.text(step).split()[0]
 
     def details(self, step: int) -> Sequence[str]:
@@ -330,7 +329,6 @@ def numbers(state: State, byte: Array, dtype: str) -> Array:
 
 
 def by_footprint(table: StepTable, step: int, wanted: SliceBits) -> int:
-    """Do `Walk.backward` with the footprint of the instruction."""
     rows = table.footprints.of_step(int(table.footprint[step]))
     touched = [(int(mode), int(space), _elements(row)) for row in rows[live(rows)] for space, mode in [row[:2]]]
     bits = np.uint64(0)

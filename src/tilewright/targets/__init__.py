@@ -37,7 +37,6 @@ FOLDERS = "TILEWRIGHT_TARGETS"
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all targets, sorted."""
     packages = (path.parent.name for folder in _folders() for path in folder.glob(f"{PREFIX}*/__init__.py"))
     in_folders = {name.removeprefix(PREFIX) for name in packages}
     return tuple(sorted(_built_in() | set(_installed()) | {name for name in in_folders if name.isidentifier()}))
@@ -88,7 +87,6 @@ def add_folder(path: Path) -> None:
 
 
 def folder(target: Target) -> Path:
-    """Return the folder of a target's sources."""
     return Path(inspect.getfile(type(target))).resolve().parent
 
 

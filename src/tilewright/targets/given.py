@@ -61,7 +61,6 @@ def word(default: str, *words: str, only_time: bool = False) -> Any:
 
 
 def only_time(config: Config) -> list[str]:
-    """Return the keys of a configuration that change only the time of a compiled program."""
     return [key.name for key in fields(config) if key.metadata.get("only_time")] if is_dataclass(config) else []
 
 
@@ -96,7 +95,6 @@ class MachineConfig:
 
     @classmethod
     def words(cls) -> dict[str, tuple[str, ...]]:
-        """Return the allowed words of each `word` key."""
         return {key.name: key.metadata["words"] for key in fields(cls) if "words" in key.metadata}
 
     @classmethod
@@ -147,7 +145,6 @@ def on_preset(presets: Mapping[str, Any], data: Mapping[str, Any], where: str) -
 
 
 def only_time_differs(first: Config, second: Config) -> bool:
-    """Return whether all differences of two configurations are in keys that change only time."""
     ignored = dict.fromkeys(only_time(first))
     return type(first) is type(second) and first.to_dict() | ignored == second.to_dict() | ignored
 
@@ -301,11 +298,9 @@ class Machine(Generic[C]):
             yield from (finding.inside(launch.name) for finding in self.hazards(program, launch, config))
 
     def hazards(self, program: Program, launch: Launch, config: C) -> Iterable[Finding]:
-        """Return the findings of one launch. `check` calls this method."""
         raise NotImplementedError
 
     def text(self, config: C) -> LaunchText:
-        """Return the text form of the launches of a machine."""
         raise NotImplementedError
 
     def disassemble(self, program: Program) -> str:

@@ -62,7 +62,6 @@ class Launched(ABC, Generic[C]):
 
     @property
     def sites(self) -> list[Site]:
-        """The nodes that the launch computes; [] for a program without a network."""
         graph = self.program.graph
         return [graph.site(graph.node(name)) for name in self.launch.nodes] if graph else []
 
@@ -95,7 +94,6 @@ class Launched(ABC, Generic[C]):
         """Return the findings of all simulation passes."""
 
     def lines(self) -> Sequence[str]:
-        """Return the lines of `explain` about the launch: plan, counts and cycles."""
         raise NotImplementedError
 
     def run(self, values: Mapping[str, Array], options: RunOptions) -> LaunchResult:
@@ -163,7 +161,6 @@ class OnImage(Launched[C]):
         return self.left(dram)
 
     def left(self, dram: Dram) -> dict[str, Array]:
-        """Return the segments that the launch returns to the host, uint8 (S or 1, size)."""
         return {name: dram[name] for name in self.image.outputs}
 
 

@@ -99,7 +99,6 @@ class Stream(OnImage[C]):
 
     @cached_property
     def passes(self) -> Passes:
-        """The shared simulation passes: order, hazards and time."""
         table = self._table(self.image.dram({}, 1))
         relation = order(table)
         return Passes(table, relation, lambda: times(table, relation, self._simulated))
@@ -140,7 +139,6 @@ class Stream(OnImage[C]):
         self.run_steps(self.machine(dram, samples), self.passes.sequence(options))
 
     def run_steps(self, machine: Any, steps: Array) -> None:
-        """Execute the instructions with the indices `steps`, int64 [k], in this order."""
         instructions = rows({name: column[steps] for name, column in self.columns.items()})
         for step, row in zip(steps.tolist(), instructions, strict=True):
             machine.execute(row, f"instruction {step}")
@@ -210,7 +208,6 @@ class StreamTarget(LaunchedTarget[C]):
         return Program(self.name, config.to_dict(), config.digest(), mode, graph, tuple(steps))
 
     def header(self, config: C) -> str:
-        """Return a C header for gateware and drivers: sizes, opcodes and instruction bit fields."""
         isa = self.stream.isa
         title = self.title.partition(":")[0]
         groups = [

@@ -61,7 +61,6 @@ def copies(config: Config) -> Copies:
 
 
 def fetches(config: Config) -> bool:
-    """Return whether the CFU has a DMA with a bus master port."""
     return bool({"dma", "stream"} & set(config.extension_names))
 
 

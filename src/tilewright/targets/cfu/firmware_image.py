@@ -170,7 +170,6 @@ GRAMMAR = Grammar(
 
 
 def text_of(launch: Launch) -> Text:
-    """Return the text of a launch. `launch_of` is the exact inverse."""
     image = FirmwareImage.of(launch)
     rows: dict[str, tuple[Any, ...]] = {".symbol": image.symbols, ".input": image.inputs, ".output": image.outputs}
     sections = [

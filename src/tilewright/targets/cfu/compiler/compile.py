@@ -50,7 +50,6 @@ class Build:
     extensions: Collection[str]
 
     def program(self, records: Records) -> elf.Executable:
-        """Return the ELF program that runs a model with these operator records."""
         if self.linked:
             return self.linked
         assert self.compiler is not None
@@ -156,12 +155,8 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
 
 
 def _store(constants: Mapping[str, Array], record: dict[str, int], base: int, stored: bytearray) -> None:
-    """Append the constants of an operator to `stored`, and set their offsets in the record.
-
-    Byte `base` of the model data is the first byte of `stored`. Constants are little-endian. Each constant is padded to
-    a multiple of layout.ALIGN bytes. The weights of operators on the image memory are rows of buffer B. With the flag
-    TABLE, bias, multiplier and shift of a channel are stored together.
-    """
+    # Byte `base` of the model data is the first byte of `stored`. The weights of operators on the image memory are rows
+    # of buffer B. With the flag TABLE, bias, multiplier and shift of a channel are stored together.
     layouts = dict(constants)
     if record["coupled"] and layouts:
         layouts["weights"] = packed_rows(layouts["weights"])

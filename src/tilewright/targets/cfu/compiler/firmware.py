@@ -135,7 +135,6 @@ def linker_script(ram_bytes: int) -> str:
 def firmware(
     variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: Compiler
 ) -> elf.Executable:
-    """Return the ELF program that runs a model with these operator records."""
     generated = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
     if variant.header == "software":  # this variant is compiled for each model
         generated["layers.h"] = layers_header(records)

@@ -99,7 +99,6 @@ def pack(records: Sequence[Mapping[str, int]], constants: bytes, arena_bytes: in
 
 
 def constants_at(ops: int) -> int:
-    """Return the byte offset of the constants in model data: after the header and `ops` operator records."""
     return aligned(4 * (len(HEADER) + ops * len(RECORD)))
 
 
@@ -143,14 +142,12 @@ LINEAR = (Kind.CONV, Kind.DEPTHWISE, Kind.FULLY_CONNECTED)
 
 
 def activation_bytes(record: Mapping[str, int]) -> dict[str, int]:
-    """Return the size in bytes of each activation of an operator, by field of the operator's record."""
     read = record["in_h"] * record["in_w"] * record["in_c"]
     sizes = {"input": read, "output": record["out_h"] * record["out_w"] * record["out_c"]}
     return sizes | ({"input2": read} if record["kind"] == Kind.ADD else {})
 
 
 def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
-    """Return the size in bytes of each constant of an operator, by field of the operator's record."""
     channels = record["out_c"]
     if record["kind"] not in LINEAR:
         return {}
@@ -162,7 +159,6 @@ def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
 
 
 def _factors(record: Mapping[str, int]) -> int:
-    """Return the number of weights per output channel; 0 for an operator without weights."""
     window = record["kernel_h"] * record["kernel_w"]
     factors = {Kind.CONV: window * record["filter_c"], Kind.DEPTHWISE: window, Kind.FULLY_CONNECTED: record["in_c"]}
     return factors.get(Kind(record["kind"]), 0)

@@ -54,7 +54,6 @@ class Operator:
 
 
 def operator(site: Site, rounding: Rounding) -> Operator | str:
-    """Return the operator of the firmware for a node, or the reason why the host runs the node."""
     op = site.node.op
     make = _MAKERS.get(type(op))
     if make is None:
@@ -253,12 +252,10 @@ def couple(
 def _weight_rows(
     records: Sequence[Record], takes: Sequence[bool], extensions: Collection[str], buffer_rows: int
 ) -> Iterator[tuple[Coupled, int]]:
-    """Yield the flags for the constants of each operator (LATE and TABLE), and the first row of its weights in B.
-
-    With `dma`, the weights of a convolution are loaded while the previous convolution runs. So weights are alternately
-    at the beginning and at the end of B. The firmware alternates the entries of the channel tables in the same way. If
-    the constants of two consecutive convolutions do not fit together, the loads for the second have to wait (LATE).
-    """
+    # With `dma`, the weights of a convolution are loaded while the previous convolution runs. So weights are
+    # alternately at the beginning and at the end of B, and the firmware alternates the entries of the channel tables in
+    # the same way. If the constants of two consecutive convolutions do not fit together, the loads for the second have
+    # to wait (LATE).
     stream = {"dma", "stream"} <= set(extensions)
     row = 0
     rows_before = 0
@@ -280,7 +277,6 @@ def _weight_rows(
 
 
 def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned: bool) -> bool:
-    """Return whether these CFU extensions can compute an operator with activations in the image memory."""
     kind = record["kind"]
     sizes = activation_bytes(record)
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):

@@ -39,7 +39,6 @@ class MainMemory:
         model["dma__ready"] = 1
 
     def advance(self, cycle: int) -> None:
-        """Run the CFU until a cycle."""
         model = self.model
         # Only one burst is active: wait for a request, then for the first beat, then send a beat in each cycle.
         while model.cycle < cycle:
@@ -162,7 +161,6 @@ class Compared:
         return {note.kind for note in notes(self.model.regs)}
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
-        """Send a command to both CFUs in `cycle`, and compare their answers."""
         modelled, answer = (unit.execute(funct7, funct3, a, b, cycle) for unit in (self.model, self.gateware))
         if modelled != answer:
             self.bits += ((modelled[0] ^ answer[0]) & 0xFFFFFFFF).bit_count()

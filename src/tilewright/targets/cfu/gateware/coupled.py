@@ -140,7 +140,6 @@ class CoupledUnit(Part):
         convolution: Convolution,
         tables: ChannelTables,
     ) -> None:
-        """Connect the convolution to the array, and add the path from C to the image memory."""
         reader = add(m, "reader", ResultReader(self.config), launch=convolution.launch, layer=layer)
         m.d.comb += tables.entry.eq(reader.entry)
         m.d.comb += image.gather.eq(convolution.gather)

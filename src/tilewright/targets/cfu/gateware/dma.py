@@ -118,7 +118,6 @@ class Dma(Part):
         self._receive(m, queue.r_rdy, head, pops)
 
     def _receive(self, m: Module, there: Any, head: Any, pops: Signal) -> None:
-        """Request the bursts of the first fetch in the queue, and write their beats to the destination."""
         bus = self.bus
         receives = Signal(name="receives")
         most = self.burst // PORT_BYTES

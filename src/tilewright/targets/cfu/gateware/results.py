@@ -191,7 +191,6 @@ class ScalingLane(Part):
 
 
 def _rounded(m: Module, product: Value, right: Value) -> Value:
-    """Return `product` * 2^(-31 - `right`), with gemmlowp's double rounding."""
     high = Signal(signed(SUM + 1))
     half = Signal(SUM - 1)
     m.d.comb += [high.eq((product >> (HALF + 1)) + product[HALF]), half.eq((1 << right[:5]) >> 1)]

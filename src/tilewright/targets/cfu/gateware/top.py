@@ -26,7 +26,6 @@ from .results import HighProduct, OffsetClamp, RoundingShift
 
 
 def instructions(config: Config) -> dict[int, Custom]:
-    """Return the instructions of a machine by funct7: the document's instructions, and those of its extensions."""
     names = set(config.extension_names)
     return {code: row for code, row in CUSTOM.items() if not row.extensions or set(row.extensions) & names}
 
@@ -137,7 +136,6 @@ RESET = "reset"
 
 
 def board_files(config: Config) -> dict[str, str]:
-    """Return the text of each file of a design for a board, by file name."""
     counts = bill.bill(config)
     excess = bill.excess(config)
     keys = ["array", "buffer_rows", "transfer", "readout", "start", "srdhm"] + ["extensions"] * bool(config.extensions)

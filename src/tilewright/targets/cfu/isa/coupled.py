@@ -104,10 +104,8 @@ def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 
 def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
-    """Convolve within the image memory. Return the cycles. Weights are in buffer B by window row, column, channel.
-
-    Rows of sums go to C in the order in which the array computes them, and from there to requantisation.
-    """
+    # Weights are in buffer B by window row, column, channel. Rows of sums go to C in the order in which the array
+    # computes them, and from there to requantisation.
     out_c = regs[Reg.OUT_C]
     lanes = regs[Reg.LANES]
     rows = regs[Reg.ROWS]
@@ -183,7 +181,6 @@ def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: in
 
 
 def _aliases(regs: Array, read: int, written: int) -> bool:
-    """Return whether the input of `read` bytes and the output of `written` bytes overlap in memory."""
     distance = regs[Reg.OUTPUT] - regs[Reg.INPUT]
     return (distance & IMAGE_BYTES - 1) < read or (-distance & IMAGE_BYTES - 1) < written
 

@@ -123,17 +123,13 @@ NEEDS = np.array(
 
 
 def name(function: int) -> str:
-    """Return the name of the CFU instruction with the number `function`, which is `funct7 << 3 | funct3`."""
     custom = CUSTOM.get(function >> 3)
     return custom.name if custom and not function & 7 else f"custom0.{function >> 3}.{function & 7}"
 
 
 def _dispatched(codes: Iterable[int]) -> Dispatch:
-    """Return a function that executes an instruction. It returns False if the instruction is not in `codes`.
-
-    Compiled code cannot have a table of functions. Instead there is a chain of functions. Each function compares
-    `funct7` with its own number, and if they differ calls the next function. LLVM inlines the whole chain.
-    """
+    # Compiled code cannot have a table of functions. Instead there is a chain of functions. Each function compares
+    # `funct7` with its own number, and if they differ calls the next function. LLVM inlines the whole chain.
 
     def nothing(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
         return False
@@ -170,7 +166,6 @@ def execute(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: i
 
 @compiled
 def execute_extended(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: int, cycle: int) -> None:
-    """Execute a command in `cycle`, in a CFU with extensions."""
     begin(regs, buffers, function, cycle)
     executed = _documented(regs, buffers, ram, function >> 3, a, b, cycle)
     if not executed and NEEDS[function >> 3] & regs[Reg.EXTENSIONS]:
@@ -187,5 +182,4 @@ def begin(regs: Array, buffers: Array, function: int, cycle: int) -> None:
 
 
 def model(regs: Array) -> Compiled[[Array, Array, Array, int, int, int, int], None]:
-    """Return the compiled model of the CFU with these registers."""
     return execute_extended if regs[Reg.EXTENSIONS] else execute

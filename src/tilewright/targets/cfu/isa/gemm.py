@@ -86,17 +86,14 @@ def scaled(x: int, multiplier: int, shift: int) -> int:
 
 
 def wrapped(x: int) -> int:
-    """Return x wrapped to int32."""
     return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
 def set_a(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction set_matrixA: write part of a row of buffer A."""
     _set(regs, buffers, A, a, b, cycle)
 
 
 def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction set_matrixB: write part of a row of buffer B."""
     _set(regs, buffers, B, a, b, cycle)
 
 
@@ -255,7 +252,6 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
 
 @part
 def _sum_tile(regs: Array, buffers: Array, m_tile: int, n_tile: int, height: int) -> None:
-    """Add up the products of a tile with `height` rows in the registers of the multiplier array."""
     lanes = regs[Reg.LANES]
     k = regs[Reg.K]
     left = registers_at(regs, buffers)
@@ -275,7 +271,6 @@ def _sum_tile(regs: Array, buffers: Array, m_tile: int, n_tile: int, height: int
 
 @part
 def _store_sums(regs: Array, buffers: Array, i: int, row: int) -> None:
-    """Write row i of the array's sums to a row of C, or add them to it."""
     lanes = regs[Reg.LANES]
     at = sums_at(regs, row)
     sums = registers_at(regs, buffers) + 2 * lanes + i * lanes

@@ -15,19 +15,16 @@ A, B = 0, 1
 
 
 def row_at(regs: Array, which: int, row: int) -> int:
-    """Return the index of the first word of a row of buffer A or B."""
     return (which * regs[Reg.ROWS] + (row & regs[Reg.ROWS] - 1)) * (regs[Reg.LANES] // 4)
 
 
 def sums_at(regs: Array, row: int) -> int:
-    """Return the index of the first sum of a row of buffer C."""
     rows = regs[Reg.ROWS]
     lanes = regs[Reg.LANES]
     return rows * (lanes // 2) + (row & rows - 1) * lanes
 
 
 def registers_at(regs: Array, buffers: Array) -> int:
-    """Return the index of the first register of the multiplier array."""
     return buffers.shape[0] - (regs[Reg.LANES] + 2) * regs[Reg.LANES]
 
 
@@ -41,12 +38,10 @@ def command(regs: Array, misuse: int, cycle: int) -> bool:
 
 
 def image_at(regs: Array) -> int:
-    """Return the index of the first word of the image memory."""
     return regs[Reg.ROWS] * regs[Reg.LANES] * 3 // 2
 
 
 def tables_at(regs: Array) -> int:
-    """Return the index of the first word of the channel tables: biases, then multipliers, then shifts."""
     return image_at(regs) + IMAGE_WORDS
 
 

@@ -97,7 +97,6 @@ def _divide(function: int, a: int, b: int) -> int:
 
 
 def taken(function: int, a: int, b: int) -> bool:
-    """Return whether a branch with the comparison `function` of a and b is taken."""
     if function == EQUAL:
         return a == b
     if function == NOT_EQUAL:
@@ -263,12 +262,10 @@ def decode(words: Array, address: int) -> Array:
 
 
 def mnemonic(insn: int) -> str:
-    """Return the name of a packed instruction."""
     return custom.name(insn >> IMM) if insn & 255 == CUSTOM0 else _BY_OP[insn & 255].name
 
 
 def text(insn: int, pc: int) -> str:
-    """Return a packed instruction at `pc` in assembler notation."""
     to = insn >> RD & 255
     rs1 = insn >> RS1 & 31
     imm = insn >> IMM

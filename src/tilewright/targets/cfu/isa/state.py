@@ -83,7 +83,6 @@ NEVER = 1 << 60
 
 
 def registers(config: Config) -> Array:
-    """Return the CFU's registers after reset, int64, indexed by Reg."""
     regs = np.zeros(NOTES + len(Note._fields) * MAX_NOTES, np.int64)
     regs[Reg.EXTENSIONS] = sum(1 << EXTENSIONS.index(name) for name in set(config.extension_names))
     regs[Reg.LANES] = config.array
@@ -162,6 +161,5 @@ def note(regs: Array, kind: int, cycle: int, detail: int) -> None:
 
 
 def notes(regs: Array) -> tuple[Note, ...]:
-    """Return the misuses recorded in the CFU's registers, in the order of their first occurrence."""
     rows = regs[NOTES : NOTES + NOTE * int(regs[Reg.NOTED])].reshape(-1, NOTE).tolist()
     return tuple(Note(Misuse(kind).name.lower(), *rest) for kind, *rest in rows)

@@ -87,7 +87,6 @@ class Process:
         return None
 
     def go(self) -> Trap | None:
-        """Run until the program ends. Return the trap that ended the program, or None."""
         while self.devices.exit_code is None:
             # The loop checks its limit only after a jump. Between two jumps, it executes each instruction at most once.
             # Therefore it may exceed its limit by the length of the code.
@@ -297,10 +296,7 @@ def _code(image: Executable, ram: Array) -> range:
 
 
 def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | None:
-    """Return the earliest relevant difference, or None.
-
-    If a command writes its answer to x0, only a difference of the cycle is relevant.
-    """
+    # If a command writes its answer to x0, only a difference of the cycle is relevant.
     relevant = [
         difference
         for difference in differences
@@ -310,10 +306,7 @@ def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | No
 
 
 def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
-    """Return the regions that have cycles. `marks` are results of `system.mark`.
-
-    A mark has the number of the region that *begins* at the marker, and the counters since the start of the run.
-    """
+    # A mark has the number of the region that *begins* at the marker, and the counters since the start of the run.
     regions = []
     region = 0
     before = np.zeros(4 + len(Cause), np.int64)

@@ -107,10 +107,8 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
 
 
 def _symbols(name: str, table: SymbolTableSection, code: Sequence[range]) -> Iterator[tuple[str, Symbol, bool]]:
-    """Yield the name and address range of each symbol, and whether it is a function.
-
-    Labels of assembly code have no type. A label counts as a function if it is in code and not local (`.L`, `$`).
-    """
+    # Labels of assembly code have no type. Such a label counts as a function if it is in code and not local (`.L`,
+    # `$`).
     if table.num_symbols() > MAX_SYMBOLS:
         raise ProgramError(name, f"has {table.num_symbols()} symbols, more than {MAX_SYMBOLS}")
     for symbol in table.iter_symbols():

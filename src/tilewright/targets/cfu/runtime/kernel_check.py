@@ -106,7 +106,6 @@ class KernelCheck:
         self.source = source_of(launch, image)
 
     def watch(self) -> LayerWatch:
-        """Return a new watch for the run of the next sample."""
         self.watches.append(LayerWatch(self.image))
         return self.watches[-1]
 

@@ -98,7 +98,6 @@ class RtlCfu:
 
     @property
     def cycle(self) -> int:
-        """The number of cycles since the reset."""
         return self.model.cycle - RESET_CYCLES
 
     @property

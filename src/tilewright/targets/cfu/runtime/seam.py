@@ -166,6 +166,5 @@ class ModelUnit:
         self._execute = model(self.regs)
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
-        """Send a command to the CFU in `cycle`. Return the answer as int32, and the cycle of the answer."""
         self._execute(self.regs, self.buffers, self.ram, funct7 << 3 | funct3, a, b, cycle)
         return int(self.regs[Reg.ANSWER]), int(self.regs[Reg.READY])

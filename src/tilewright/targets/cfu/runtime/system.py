@@ -63,7 +63,6 @@ class Devices:
     limit: int = 0
 
     def load(self, address: int) -> int | None:
-        """Return the 32-bit value of a device at `address`, or None if there is no device."""
         if address not in AREA:
             return None
         return 1 if address & ~3 == UART_EMPTY else 0
@@ -83,7 +82,6 @@ def _fields(m: Machine) -> tuple[int, int, int, int, int]:
 
 
 def _lose(m: Machine, cause: Cause, cycles: int) -> None:
-    """Record that the current instruction loses `cycles` to `cause`, and advance the clock by `cycles`."""
     m.cpu[Cpu.CYCLE] += wait(m, m.cpu[Cpu.POSITION], cause, cycles)
 
 

@@ -72,7 +72,6 @@ def watching_loop(m: Machine, c: Costs, port: Port) -> None:
 
 @part
 def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
-    """Run the program until an instruction must leave the loop; m.cpu holds the reason and the position."""
     cpu = m.cpu
     fetched = -1  # the cache line of the current instruction
     t = cpu[Cpu.CYCLE]
@@ -151,7 +150,6 @@ def enter(m: Machine, end: int, start: int) -> int:
 
 @part
 def leave(cpu: Array, t: int, i: int, first: int, retired: int, reason: int) -> None:
-    """Save the loop's variables for the next call, and the reason why the loop stopped."""
     cpu[Cpu.CYCLE] = t
     cpu[Cpu.POSITION] = i
     cpu[Cpu.FIRST] = first
@@ -183,7 +181,6 @@ def fetch(m: Machine, c: Costs, i: int, t: int) -> int:
 
 @part
 def compute(m: Machine, c: Costs, i: int, a: int, b: int, t: int) -> int:
-    """Execute an arithmetic instruction. Return the last cycle of its execution."""
     function = m.code[i] & 31
     rd = m.code[i] >> RD & 255
     m.regs[rd] = rv32.arithmetic(function, a, b)
@@ -207,7 +204,6 @@ def compute(m: Machine, c: Costs, i: int, a: int, b: int, t: int) -> int:
 
 @part
 def load(m: Machine, c: Costs, i: int, at: int, t: int) -> int:
-    """Execute a load at offset `at` of RAM."""
     op = m.code[i] & 255
     rd = m.code[i] >> RD & 255
     cpu = m.cpu
@@ -228,7 +224,6 @@ def load(m: Machine, c: Costs, i: int, at: int, t: int) -> int:
 
 @part
 def store(m: Machine, c: Costs, i: int, at: int, value: int, t: int) -> int:
-    """Execute a store at offset `at` of RAM."""
     op = m.code[i] & 255
     cpu = m.cpu
     rv32.store(op & 31, m.ram, at, value)
@@ -315,7 +310,6 @@ def refused(m: Machine, op: int, at: int, watching: bool) -> int:
 
 
 def watched(ranges: Array, op: int, address: int) -> bool:
-    """Return whether a load or store at `address` touches one of the watched `ranges` (see Machine)."""
     end = address + (1 << (op & 3))
     kind = state.WRITES if op >= rv32.STORE else state.READS
     for row in range(ranges.shape[0]):

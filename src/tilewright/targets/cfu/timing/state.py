@@ -152,12 +152,10 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
 
 
 def instructions(cpu: Array) -> int:
-    """Return the number of instructions that the machine has executed."""
     return int(cpu[Cpu.RETIRED] + cpu[Cpu.POSITION] - cpu[Cpu.FIRST])
 
 
 def index_of(m: Machine, address: int) -> int | None:
-    """Return the index of the instruction at an address, or None if there is no code."""
     at = address - m.base
     return None if at & 3 or not 0 <= at < 4 * len(m.code) else at >> 2
 

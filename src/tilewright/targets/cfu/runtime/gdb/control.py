@@ -92,7 +92,6 @@ class Control:
         self.process.part(0, self._with(self._paused))
 
     def step(self) -> Stop:
-        """Execute one instruction."""
         return self._stepped(self._execute_one())
 
     def step_in(self, first: int, end: int, interrupted: Callable[[], bool]) -> Stop:
@@ -121,10 +120,8 @@ class Control:
         return stop
 
     def _on(self, code: Array, interrupted: Callable[[], bool]) -> Stop:
-        """Run `code` until there is a reason to stop, in parts of about PART_SECONDS.
-
-        The loop cannot call `interrupted`, so it is called between two parts.
-        """
+        # The loop cannot call `interrupted`. So the run has parts of about PART_SECONDS, and the call is between two
+        # parts.
         while not interrupted():
             begun = perf_counter()
             cpu = self.m.cpu

@@ -62,7 +62,6 @@ class Connection:
         self.client.close()
 
     def _next(self) -> bytes | None:
-        """Return the first packet in the received data, or None if no packet is complete."""
         while self._received:
             first = self._received[:1]
             rest = self._received[1:]

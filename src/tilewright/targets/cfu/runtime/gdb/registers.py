@@ -53,7 +53,6 @@ class Registers:
         return len(NAMES) + len(self.further)
 
     def read(self, number: int) -> bytes:
-        """Return the value of a register, little-endian."""
         if number < PC:
             return int(self._process.m.regs[number]).to_bytes(4, "little", signed=True)
         if number == PC:
@@ -111,7 +110,6 @@ a|b|c ROW      a row of a buffer of the CFU's model"""
 
 
 def monitor(command: str, process: Process) -> Iterator[str]:
-    """Execute a command of GDB's `monitor`, and yield the lines of the answer."""
     name, *words = command.split() or ["help"]
     if name == "cycles" and not words:
         yield f"{int(process.m.cpu[Cpu.CYCLE]):,} cycles, {process.instructions:,} instructions"
@@ -126,7 +124,6 @@ def monitor(command: str, process: Process) -> Iterator[str]:
 
 
 def row(buffer: str, number: int, process: Process) -> str:
-    """Return the values of a row of buffer a, b or c, as text."""
     regs, buffers = settled(process)
     lanes = int(regs[Reg.LANES])
     rows = int(regs[Reg.ROWS])
