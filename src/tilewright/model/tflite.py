@@ -255,7 +255,7 @@ def _resize(call: Call) -> ops.Op:
 
 
 def check_lstm(call: Call) -> None:
-    """Raise UnsupportedError if an LSTM has optional parts."""
+    """Check the inputs of an LSTM. Raises UnsupportedError for optional parts."""
     parts = any(call.optional(index) for index in (*range(9, 12), 16, 17, *range(20, 24)))
     call.refuse_if(parts, "is an LSTM with peepholes, a projection or layer normalisation")
 

@@ -90,7 +90,7 @@ def variant(name: str) -> Variant:
 
 
 def check_machine(chosen: Variant, config: Config) -> None:
-    """Raise ConfigError if the array, the buffers or the extensions of a machine do not fit a firmware variant."""
+    """Check that a machine can run a variant. Raises ConfigError if array, buffers or extensions do not fit."""
     published = Config()
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' needs {', '.join(ARRAY_KEYS)} as in the preset 'published'"
