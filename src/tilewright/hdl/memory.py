@@ -67,7 +67,7 @@ class TileWrite(wiring.Signature):
 
 
 class TileRead(wiring.Signature):
-    """The signals that read `lanes` tiles from `index` on. `data` is valid one cycle after `en`, until the next read."""
+    """The signals that read `lanes` tiles from `index` on. `data` is valid a cycle after `en`, until the next read."""
 
     def __init__(self, tiles: Tiles, lanes: int = 1) -> None:
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": In(lanes * tiles.tile_bits)})
@@ -141,7 +141,7 @@ def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
 
 
 def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
-    """Return the row of tile `index` in its bank. If `wide`, return the row of the first tile from `index` on in `bank`."""
+    """Return the row of tile `index` in its bank. If `wide`, return that of the first tile from `index` on in `bank`."""
     # In the banks before the bank of `index`, the first such tile is one row later.
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row

@@ -1,8 +1,7 @@
-"""Archives of plain data, for program files (.twp) and saved runs (.twr): a zip file of one JSON object and arrays.
+"""Archives of plain data, for program files (.twp) and saved runs (.twr): zip files with a JSON object and arrays.
 
-Arrays are `.npy` members, never Python code. Files are untrusted: every size is checked before anything is unpacked,
-and each array's header is matched by a regular expression, not evaluated. Equal data gives equal bytes (with the same
-zlib).
+Files are untrusted: all sizes are checked before anything is unpacked, and the headers of arrays (`.npy` members) are
+matched by a regular expression, not evaluated. With the same zlib, equal data gives equal bytes.
 """
 
 from __future__ import annotations
@@ -30,12 +29,13 @@ from tilewright.fields import parsed
 from tilewright.files import DAMAGE, regular, replacing
 from tilewright.program.serial import DTYPES
 
-MAX_BYTES = (1 << 31) - (1 << 24)  # of all unpacked members; archives up to this size need no zip64
+#: The size limit of all unpacked members together. Archives up to this size need no zip64.
+MAX_BYTES = (1 << 31) - (1 << 24)
 MAX_JSON_BYTES = 1 << 25
 MAX_MEMBERS = 1 << 14
 MAX_TEXT_BYTES = 1 << 28
 MAX_DIRECTORY_BYTES = 128 * MAX_MEMBERS
-#: A file may unpack to FREE_BYTES or to MAX_RATIO times its own size, whichever is larger.
+#: A file may unpack to FREE_BYTES, or to MAX_RATIO times its own size if this is more.
 FREE_BYTES = 1 << 26
 MAX_RATIO = 100
 
@@ -51,7 +51,7 @@ _DTYPES = {np.dtype(name).newbyteorder("<").str.encode(): np.dtype(name).newbyte
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of archive. The member called `header` is a JSON object, which contains `name` and `version`.
+    """A kind of archive. The member `header` is a JSON object with the `name` and `version` of the format.
 
     In messages, `what` is the kind of file ("program file"), and `again` is the remedy for a damaged file ("compile it
     again").
@@ -67,9 +67,8 @@ class Format:
 def write(path: str | Path, form: Format, data: Mapping[str, Any], arrays: Mapping[str, Array], compress: bool) -> None:
     """Write an archive completely, or not at all.
 
-    Without `compress`, the file is larger but writing is several times as fast. An archive is also left uncompressed if
-    `read` would refuse the compressed form for unpacking to too many bytes. Raises ProgramError if the file cannot be
-    written, or if `read` would refuse it.
+    Without `compress`, the file is larger, but writing is several times as fast. Raises ProgramError if the file cannot
+    be written, or if `read` would reject it.
     """
     path = Path(path)
     if path.is_dir():
@@ -83,6 +82,7 @@ def write(path: str | Path, form: Format, data: Mapping[str, Any], arrays: Mappi
     members = {form.header: text} | {f"{name}.npy": arrays[name] for name in sorted(arrays)}
     try:
         with replacing(path) as file, tempfile.SpooledTemporaryFile(FREE_BYTES) as archive:
+            # Very regular data must stay uncompressed, or `read` would reject its compression ratio.
             if not compress or not _plausible(total, _pack(archive, members, zipfile.ZIP_DEFLATED)):
                 _pack(archive, members, zipfile.ZIP_STORED)
             archive.seek(0)
@@ -111,7 +111,7 @@ def read(path: str | Path, form: Format) -> tuple[dict[str, Any], dict[str, Arra
 
 @contextmanager
 def damage_of(form: Format) -> Iterator[None]:
-    """Run a `with` block that decodes an archive. Raises ProgramError in place of exceptions from damaged data."""
+    """Run a `with` block that decodes an archive, and raise ProgramError in place of the exceptions in DAMAGE."""
     try:
         yield
     except DAMAGE as error:
@@ -120,7 +120,7 @@ def damage_of(form: Format) -> Iterator[None]:
 
 
 def _body(data: Any, form: Format) -> dict[str, Any]:
-    """Check format and version of the JSON object, and return the rest."""
+    """Check and remove the format and the version of the JSON object."""
     if type(data) is not dict or data.pop("format", None) != form.name:
         raise ProgramError(form.header, f"is not a '{form.name}'")
     version = data.pop("version", None)
@@ -146,14 +146,14 @@ def _pack(file: IO[bytes], members: Mapping[str, bytes | Array], method: int) ->
 
 
 def _members(file: IO[bytes], form: Format) -> dict[str, bytes]:
-    """Return the bytes of each member of an archive, by name.
+    """Return the members of an archive as {name: bytes}.
 
-    Before anything is unpacked, raises ProgramError for a size or name that is not allowed. Raises an exception in
-    DAMAGE if unpacking fails.
+    Raises ProgramError for an illegal size or name, before anything is unpacked. Raises an exception in DAMAGE if
+    unpacking fails.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _END.size))
-    # zipfile accepts data before the archive and several directories; here the file must be exactly one archive.
+    # zipfile would also accept data before the archive, and several directories. Here, the file must be one archive.
     tail = file.read(_END.size).rjust(_END.size, b"\0")
     mark, _, _, _, count, length, start, _ = _END.unpack(tail)
     if mark != b"PK\5\6" or tail.startswith(b"PK\6\7") or start + length + _END.size - 20 != size:
@@ -179,7 +179,7 @@ def _members(file: IO[bytes], form: Format) -> dict[str, bytes]:
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Return the bytes of an archive's member; unpack at most one byte more than its declared size."""
+    # Unpack at most one byte more than the declared size, because the member may be larger than it declares.
     with archive.open(info) as stream:
         content = stream.read(info.file_size + 1)
     if len(content) != info.file_size:
@@ -199,7 +199,7 @@ def _npy(array: Array) -> bytes:
 
 
 def _array(name: str, content: bytes) -> Array:
-    """Return the array of a `.npy` member in C order, with a type in DTYPES and exactly the header's length."""
+    """Return the array of a `.npy` member. It must be in C order, of a type in DTYPES, and as long as declared."""
     match = _NPY.match(content)
     dtype = _DTYPES.get(match[1]) if match else None
     if match is None or dtype is None or match.end() != 10 + int.from_bytes(content[8:10], "little"):
@@ -208,12 +208,12 @@ def _array(name: str, content: bytes) -> Array:
     if prod(shape) * dtype.itemsize != len(content) - match.end():
         raise ProgramError(name, f"has {len(content) - match.end()} bytes of data for {dtype}{list(shape)}")
     values = np.frombuffer(content, dtype, prod(shape), match.end()).reshape(shape)
-    return values.astype(dtype.newbyteorder("="))  # copied, because the buffer is read-only
+    return values.astype(dtype.newbyteorder("="))  # a copy, because the buffer is read-only
 
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Run a `with` block. Raises its ProgramErrors again, with the path of the file."""
+    """Run a `with` block. Raises ProgramError with the path of the file added, in place of a ProgramError."""
     try:
         yield
     except ProgramError as error:

@@ -2,7 +2,7 @@
 
 The key of a program is a hash of everything that the program depends on: the graph with its constants, the target, the
 configuration, the rounding mode, the timing model, the user's schedule, NumPy's version, and every file of Tilewright
-and of the target's package. If the folder or a file in it is unusable, the program is compiled.
+and of the target's package. If the folder or the file is unusable, the program is compiled again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tilewright.program import file
 from tilewright.program.program import Program
 from tilewright.program.serial import graph_to_data
 
-#: The size limit of the cache in bytes (4 GiB). Above it, the least recently used programs are deleted.
+#: The size limit of the cache, 4 GiB. The least recently used programs are deleted.
 LIMIT = 1 << 32
-#: Names of program files, and of temporary files that a killed writer left (files.replacing). Other files are kept.
+#: Program files, and temporary files of killed processes (files.replacing). Other files in the folder are not deleted.
 _FILES = re.compile(r"[0-9a-f]{64}\.twp|\.[0-9a-f]{64}\.twp\.[0-9a-f]{8}\.tmp")
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -40,32 +40,32 @@ class Cache:
         self.limit = limit
 
     def program(self, graph: Graph, made_from: Sequence[str], package: Path, make: Callable[[], Program]) -> Program:
-        """Return the cached program of a graph. If missing, the program is compiled by `make`, and stored.
+        """Return the cached program of a graph. If it is not in the cache, `make` compiles it.
 
-        `made_from` has the target, the hash of the configuration and the rounding mode, followed by the other texts
-        that the program depends on: the timing model and the user's schedule. `package` is the folder of the target's
-        sources.
+        The first three texts in `made_from` are the target, the hash of the configuration and the rounding mode. Other
+        texts that the program depends on follow: the timing model and the user's schedule. `package` is the folder of
+        the target's sources.
         """
         try:
             key = _key(graph, *made_from, np.__version__, sources(PACKAGE), sources(package))
-        except (ProgramError, OSError):  # a constant has no form in a program file, or sources are unreadable
+        except (ProgramError, OSError):  # a program file cannot store a constant, or sources are unreadable
             return make()
         path = self.folder / f"{key}.twp"
         cached = _load(path)
-        # The file is untrusted: if the program is for another machine, it is not used.
+        # The file is untrusted, so its content is compared, too.
         if cached and [cached.target, cached.digest, cached.rounding] == [*made_from[:3]]:
             return replace(cached, graph=graph)
         program = make()
-        with suppress(OSError, ProgramError):  # the disk is full or read-only, or the program has no file form
+        with suppress(OSError, ProgramError):  # the disk is full or read-only, or a file cannot store the program
             self.folder.mkdir(parents=True, exist_ok=True)
             file.save(program, path, compress=False)
             self._evict()
         return program
 
     def _evict(self) -> None:
-        """Delete the least recently used programs until the cache's size is within the limit."""
         entries = [(item, item.stat()) for item in self.folder.iterdir() if _FILES.fullmatch(item.name)]
-        entries.sort(key=lambda entry: entry[1].st_mtime_ns)  # `_load` sets this time to the last use
+        # Delete the least recently used programs first: `_load` sets the modification time at each use.
+        entries.sort(key=lambda entry: entry[1].st_mtime_ns)
         total = sum(status.st_size for _, status in entries)
         for item, status in entries:
             if total <= self.limit:
@@ -76,7 +76,7 @@ class Cache:
 
 
 def _load(path: Path) -> Program | None:
-    """Load a cached program and mark its file as used now. Return None for a missing or damaged file."""
+    """Load a program and update the time of its file. Return None if the file is missing or damaged."""
     try:
         program = file.load(path)
     except ProgramError:

@@ -1,6 +1,6 @@
 """The program file `FILE.twp`, an archive (see program/archive.py), and the text form of a program.
 
-A file of assembly text starts with comment lines that name the machine.
+Assembly text begins with comment lines that name the machine.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _CONFIG = "# config "
 def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
     """Write a program file completely, or not at all.
 
-    Without `compress`, the file is larger but writing and reading are several times as fast. Raises ProgramError if the
-    file cannot be written, or if `load` would refuse it.
+    Without `compress`, the file is larger, but writing and reading are several times as fast. Raises ProgramError if
+    the file cannot be written, or if `load` would reject it.
     """
     with naming(path):
         data, arrays = program_to_data(program)
@@ -48,7 +48,7 @@ def load(path: str | Path) -> Program:
 
 
 def with_machine(program: Program, text: str) -> str:
-    """Return `text` after two comment lines (#) that name the program's target and configuration."""
+    """Put two comment lines with the target and configuration of a program before `text`."""
     return f"{_TARGET}{program.target}\n{_CONFIG}{json.dumps(dict(program.config), sort_keys=True)}\n{text}"
 
 
@@ -64,7 +64,7 @@ def read_text(path: str | Path) -> str:
 
 
 def machine_of(text: str, where: str) -> tuple[str | None, Mapping[str, Any] | None]:
-    """Return the target and the configuration that the leading comment lines of a text name, or None if missing.
+    """Return the target and the configuration in the first comment lines of a text (None: not named).
 
     Raises ProgramError if the configuration is not a JSON object.
     """

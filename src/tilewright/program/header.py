@@ -1,4 +1,4 @@
-"""C headers: groups of macros, each with a comment, and bit-field structures of instruction layouts."""
+"""C headers: groups of macros with comments, and bit-field structures of instruction layouts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewright.program.instruction import Layout
 
-#: The value of each macro, by name: a number, or C tokens that are written unchanged.
+#: {macro: value}. A value is a number, or text that is written unchanged.
 Macros = Mapping[str, int | str]
 
 ASSERT = """\
@@ -21,9 +21,10 @@ ASSERT = """\
 
 
 class Group(NamedTuple):
-    """Macros of a C header under one comment. If `given`, a build may also define them (-D) with the same values.
+    """Macros of a C header under one comment.
 
-    If `only_with` is the name of a macro, the group is defined only when that macro is defined.
+    If `given`, a build may define the macros on its command line (-D), with the same values. If `only_with` is the name
+    of a macro, the group is defined only when that macro is defined.
     """
 
     comment: str
@@ -33,7 +34,7 @@ class Group(NamedTuple):
 
 
 def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] = ()) -> str:
-    """Return the text of a header for C and C++: groups of macros, then the lines of `code`."""
+    """Return the text of a header for C and C++ with groups of macros, followed by the lines of `code`."""
     lines = [f"/* {about} Written by tilewright; do not edit. */", f"#ifndef {guard}", f"#define {guard}"]
     for group in groups:
         lines += ["", f"/* {group.comment} */", *(_same(group.macros) if group.given else ())]
@@ -46,7 +47,7 @@ def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] 
 
 
 def _same(macros: Macros) -> Iterator[str]:
-    """Yield lines with an #error for a build that defines one of these macros as another number."""
+    """Yield lines that stop a build (#error) if it defines one of these macros as another number."""
     numbers = {name: value for name, value in macros.items() if isinstance(value, int) or value[:2] == "0x"}
     tests = [f"(defined({name}) && {name} != {value})" for name, value in numbers.items()]
     if tests:
@@ -56,12 +57,12 @@ def _same(macros: Macros) -> Iterator[str]:
 
 
 def macros(prefix: str, values: Mapping[str, int | str]) -> Macros:
-    """Return macros with these values. Their names are PREFIX_KEY in capitals."""
+    """Return macros with the names PREFIX_KEY (in capitals) and the values of the keys."""
     return {f"{prefix}_{name}".upper(): value for name, value in values.items()}
 
 
 def bit_ranges(prefix: str, layout: Layout) -> Macros:
-    """Return macros for the first and last bit of each field: PREFIX_FIELD_0 and PREFIX_FIELD_1."""
+    """Return macros with the first bit (PREFIX_FIELD_0) and the last bit (PREFIX_FIELD_1) of each field."""
     return macros(
         prefix,
         {f"{f.name}_{end}": layout.offsets[f.name] + end * (f.width - 1) for f in layout.fields for end in (0, 1)},
@@ -69,11 +70,9 @@ def bit_ranges(prefix: str, layout: Layout) -> Macros:
 
 
 def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None) -> list[str]:
-    """Return the lines of a C bit-field structure with the layout's fields, explicit gaps and an assertion of its size.
-
-    `names` renames fields. Like the layout, common C compilers for little-endian machines fill each word with bit
-    fields from its lowest bit up.
-    """
+    """Return the lines of a C bit-field structure with the layout's fields. `names` renames fields."""
+    # Common C compilers for little-endian machines place bit fields in a word from the lowest bit up, like a layout.
+    # Gaps are explicit, and an assertion checks the size.
     lines = ["typedef struct {"]
     bit = 0
     word = layout.word_bits
@@ -88,8 +87,8 @@ def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None)
 
 
 def _gap(start: int, end: int, word: int) -> Iterator[str]:
-    """Yield C declarations of unnamed bit fields that fill the bits `start` to `end - 1`, one bit field per word."""
-    while start < end:  # a bit field must not cross a word
+    """Yield declarations of unnamed bit fields for the bits `start` to `end - 1`."""
+    while start < end:  # one bit field for each word, because a bit field must not cross a word boundary
         stop = min(end, start - start % word + word)
         yield f"  uint{word}_t : {stop - start};"
         start = stop

@@ -1,15 +1,15 @@
 """Instruction formats for all ISAs: bit fields, the packing of fields into words, and the text of instructions.
 
-A `Layout` places fields LSB first into little-endian words, by the C bit-field rule: a field that does not fit in the
-rest of a word starts the next word. Each call encodes or decodes a whole instruction stream.
+A `Layout` places fields in little-endian words from the lowest bit up. As in C, a field that does not fit in the rest
+of a word begins in the next word. Each call encodes or decodes a whole instruction stream.
 
-The text of an instruction is one line, exact in both directions:
+The text of an instruction is one line, which contains all its information:
 
     load inp sram_base=0 y_size=1 x_size=16 pop:compute reserved=0x1
 
-A line has a mnemonic, *plain* words (fields whose values have names), operands `field=value`, and flags: one word for
-each one-bit field that is set. Numbers are decimal or 0x..; a missing field is 0. `reserved` is a number with the bits
-that no field covers, at their positions in the instruction.
+A line has a mnemonic, *plain* words (values with names, without the name of the field), operands `field=value`, and
+flags (a word for each one-bit field that is set). Numbers are decimal or 0x..; a missing field is 0. `reserved` has the
+bits that no field covers, at their positions in the instruction.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Column = npt.NDArray[np.int64]
 Raw = npt.NDArray[np.uint8]
 
 WORD_BITS = (8, 16, 32, 64)
-#: The key for the bits that no field covers, in a dict of an instruction's fields.
+#: In {field: value} of an instruction, the key of the bits that no field covers.
 RESERVED = "reserved"
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of `width` bits, two's complement if `signed`. `doc` is its description in C headers and tables."""
+    """A field of `width` bits, two's complement if `signed`. `doc` describes it in C headers and tables."""
 
     name: str
     width: int
@@ -57,11 +57,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Layout:
-    """Fields packed LSB first into words of `word_bits`. No field crosses a word boundary.
+    """Fields in words of `word_bits` bits, from the lowest bit up. No field crosses a word boundary.
 
-    `words` is the number of words of an instruction (0: the smallest number in which the fields fit). Bits that no
-    field covers are *reserved*: `decode` ignores reserved bits, `encode` clears them, and `reserved` returns them.
-    Raises ConfigError if the fields need more than `words` words, and ValueError if the description itself is wrong.
+    An instruction has `words` words (0: as few as possible). Bits that no field covers are *reserved*: `decode` ignores
+    reserved bits, `encode` clears them, and `reserved` returns them. Raises ConfigError if the fields need more than
+    `words` words, and ValueError if the description itself is wrong.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Layout:
         if len({f.name for f in self.fields}) != len(self.fields):
             raise ValueError(f"{self.name}: two fields have the same name")
         for f in self.fields:
-            # A column is int64, which cannot represent all values of an unsigned field of 64 bits.
+            # Columns are int64, which cannot hold an unsigned field of 64 bits.
             if not 1 <= f.width <= min(self.word_bits, 63 + f.signed):
                 raise ValueError(f"{self.name}: field {f.name} of {f.width} bits in words of {self.word_bits}")
         if self.words and self._needed > self.words:
@@ -88,7 +88,7 @@ class Layout:
 
     @cached_property
     def offsets(self) -> dict[str, int]:
-        """The position of each field's least significant bit, counted from bit 0 of the instruction."""
+        """{field: position of its lowest bit, counted from bit 0 of the instruction}."""
         offsets: dict[str, int] = {}
         bit = 0
         for f in self.fields:
@@ -105,7 +105,7 @@ class Layout:
 
     @property
     def bits(self) -> int:
-        """Size of an instruction in bits, a whole number of words."""
+        """The size of an instruction in bits, a whole number of words."""
         return (self.words or self._needed) * self.word_bits
 
     @property
@@ -118,34 +118,34 @@ class Layout:
 
     @cached_property
     def unused(self) -> int:
-        """The mask of the bits that no field covers, as an integer."""
+        """A mask of the bits that no field covers."""
         used = sum(((1 << f.width) - 1) << self.offsets[f.name] for f in self.fields)
         return ~used & ((1 << self.bits) - 1)
 
     def reserved(self, raw: Raw) -> Raw:
-        """Return `raw`, uint8 [n, nbytes], with the bits of all fields cleared."""
+        """Return the reserved bits of `raw`, uint8 [n, nbytes]; the bits of fields are 0."""
         return self._checked(raw) & np.frombuffer(self.unused.to_bytes(self.nbytes, "little"), np.uint8)
 
     def decode(self, raw: Raw) -> dict[str, Column]:
-        """Return the value of each field in each row of `raw` (uint8 [n, nbytes]), as int64 [n] by field name."""
+        """Return {field: values, int64 [n]} of the instructions `raw`, uint8 [n, nbytes]."""
         return dict(zip(self.by_name, self.values(raw), strict=True))
 
     def values(self, raw: Raw) -> Array:
-        """Return the field values of `raw` (uint8 [n, nbytes]) as one array, int64 [fields, n]."""
+        """Return all field values of the instructions `raw`, uint8 [n, nbytes], as one array, int64 [fields, n]."""
         words = np.ascontiguousarray(self._checked(raw)).view(f"<u{self.word_bits // 8}").T.astype(np.uint64)
         index, shift, mask, sign = self._places
         values = words[index]
         values >>= shift
         columns = values.view(np.int64)
         columns &= mask
-        if sign.any():  # two's complement
+        if sign.any():  # (value ^ sign) - sign extends the sign of two's complement
             columns ^= sign
             columns -= sign
         return columns
 
     @cached_property
     def _places(self) -> tuple[Array, Array, Array, Array]:
-        """Arrays for f fields: index of the word [f]; shift in the word, mask, and sign bit or 0, each [f, 1]."""
+        """For each of f fields: its word [f]; its shift in the word, its mask and its sign bit (or 0), all [f, 1]."""
         index, shift = (
             np.array([divmod(bit, self.word_bits) for bit in self.offsets.values()], np.int64).reshape(-1, 2).T
         )
@@ -155,10 +155,10 @@ class Layout:
         return index, shift.astype(np.uint64)[:, None], masks[0, :, None], masks[1, :, None]
 
     def encode(self, columns: Mapping[str, Array | Sequence[int]], rows: Array | None = None) -> Raw:
-        """Pack one integer column per field (each of length n) into uint8 [n, nbytes]; reserved bits are 0.
+        """Encode one column of n integers per field to instructions, uint8 [n, nbytes]. Reserved bits are 0.
 
-        `rows` (integers [n], default 0..n-1) are the instruction numbers in error messages. Raises ProgramError if a
-        column is missing, unknown or of a different length, or if a value does not fit its field.
+        `rows` has the instruction numbers for error messages (default: 0..n-1). Raises ProgramError if a column is
+        missing, unknown or of a different length, or if a value does not fit its field.
         """
         if set(columns) != set(self.by_name):
             odd = ", ".join(sorted(set(columns) ^ set(self.by_name)))
@@ -170,15 +170,15 @@ class Layout:
         index, shift, mask, _ = self._places
         fields = (values & mask).view(np.uint64) << shift
         words = np.zeros((self.bits // self.word_bits, count), np.uint64)
-        for word in range(len(words)):  # fields do not overlap
+        for word in range(len(words)):  # fields do not overlap, so a word is the OR of its shifted fields
             words[word] = np.bitwise_or.reduce(fields[index == word], axis=0)
         packed = np.ascontiguousarray(words.T.astype(f"<u{self.word_bits // 8}"))
         return packed.view(np.uint8).reshape(count, self.nbytes)
 
     def encode_rows(self, rows: Sequence[Mapping[str, int]], numbers: Array | None = None) -> Raw:
-        """Encode instructions, each given as {field: value}. A missing field is 0; `reserved` has the reserved bits.
+        """Encode instructions {field: value}. A missing field is 0. The key `reserved` has the reserved bits.
 
-        `numbers` are the instruction numbers in error messages. Raises ProgramError if a field is unknown, if a value
+        `numbers` has the instruction numbers for error messages. Raises ProgramError if a field is unknown, if a value
         does not fit its field, or if reserved bits overlap a field.
         """
         for index, row in enumerate(rows):
@@ -194,14 +194,14 @@ class Layout:
     def _fitting(self, columns: Mapping[str, Array], count: int, rows: Array | None) -> Array:
         """Check the columns and return the values of all fields, int64 [fields, count].
 
-        Raises ProgramError if a column has another shape, or if a value does not fit the bits of its field. `rows` are
-        the instruction numbers in the message (None: 0, 1, ...).
+        Raises ProgramError if a column has a wrong shape, or if a value does not fit its field. See `encode` for
+        `rows`.
         """
         for name, column in columns.items():
             if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
                 shape = f"{column.dtype} {list(column.shape)}"
                 raise ProgramError(self.name, f"column {name} is {shape}", f"give {count} integers in one dimension")
-        # Python integers that exceed int64 are compared as objects, so that the message shows the true value.
+        # Integers that exceed int64 are compared as Python objects, so that the message shows the true value.
         exact = all(np.can_cast(column.dtype, np.int64) for column in columns.values())
         kind = np.int64 if exact or not count else object
         values = np.array([columns[f.name] for f in self.fields], kind).reshape(len(self.fields), count)
@@ -217,7 +217,6 @@ class Layout:
 
     @cached_property
     def _ranges(self) -> tuple[Array, Array]:
-        """The least and the greatest value of each field, int64 [fields, 1]."""
         low, high = np.array([(f.low, f.high) for f in self.fields], np.int64).reshape(-1, 2).T
         return low[:, None], high[:, None]
 
@@ -229,7 +228,7 @@ class Layout:
 
 
 def _array(column: Array | Sequence[int]) -> Array:
-    """Convert `column` to an array. Python integers stay exact, even if NumPy would choose floats (2**63 and 1)."""
+    """Convert `column` to an array of exact integers. For 2**63 and -1, NumPy would choose floats."""
     array = np.asarray(column)
     if array.dtype.kind == "f" and all(isinstance(value, int) for value in column):
         return np.array(column, object)
@@ -237,28 +236,28 @@ def _array(column: Array | Sequence[int]) -> Array:
 
 
 def rows(columns: Mapping[str, Column]) -> list[dict[str, int]]:
-    """Return {field: value} for each instruction, from one column of values per field."""
+    """Convert {field: column} to {field: value} for each instruction."""
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in values]
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names of a field's values 0, 1, and so on. A value without a name is written as `prefix` and the number."""
+    """Names of the values 0, 1, ... of a field. A value without a name is written as `prefix` and its number."""
 
     names: tuple[str, ...]
     prefix: str = ""
 
     @classmethod
     def of(cls, codes: type[IntEnum], prefix: str = "") -> Names:
-        """Return the names of an enumeration's members, in lower case. Its values must be 0, 1, and so on."""
+        """Return the names of an enumeration with the values 0, 1, ..., in lower case."""
         return cls(tuple(code.name.lower() for code in codes), prefix)
 
     def show(self, value: int) -> str:
         return self.names[value] if value < len(self.names) else f"{self.prefix}{value}"
 
     def read(self, word: Word, high: int) -> int:
-        """Return the value that a word stands for, at most `high`. Raises ProgramError for any other word."""
+        """Return the value of a word, at most `high`. Raises ProgramError for any other word."""
         if word.text in self.names:
             return self.names.index(word.text)
         number = word.text.removeprefix(self.prefix)
@@ -273,10 +272,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Form:
-    """The text form of an instruction's fields: `plain` fields as words, `operands` as `field=value`.
+    """The text form of an instruction's fields. Fields in `plain` are words, and operands are `field=value`.
 
-    Operands in `optional` are omitted if their value is 0. If the operands include `reserved`, the text ends with the
-    reserved bits, unless all are 0.
+    Operands in `optional` are omitted if they are 0. If the operands include `reserved`, reserved bits that are not 0
+    are written at the end.
     """
 
     layout: Layout
@@ -286,7 +285,7 @@ class Form:
     names: Mapping[str, Names] = field(default_factory=dict)
 
     def show(self, values: Mapping[str, int], flags: Mapping[str, str] | None = None) -> str:
-        """Return the text that follows an instruction's mnemonic. `flags` maps each flag field to its word."""
+        """Return the text after the mnemonic of an instruction. `flags` maps fields to words."""
         words = [self._shown(name, values[name]) for name in self.plain]
         for name in self.operands:
             if name != RESERVED and (values[name] or name not in self.optional):
@@ -297,7 +296,7 @@ class Form:
         return " ".join(words)
 
     def read_plain(self, words: Sequence[Word]) -> dict[str, int]:
-        """Return the fields in the plain words after the mnemonic `words[0]`. Raises ProgramError for a wrong word."""
+        """Read the plain words after the mnemonic as {field: value}. Raises ProgramError for a wrong word."""
         values = {}
         for index, name in enumerate(self.plain, 1):
             if index >= len(words):
@@ -306,7 +305,7 @@ class Form:
         return values
 
     def read(self, words: Sequence[Word], flags: Mapping[str, str] | None = None) -> dict[str, int]:
-        """Return the fields that operands and flags give. Raises ProgramError for a wrong word."""
+        """Read operands and flags as {field: value}. Raises ProgramError for a wrong word."""
         fields = {word: name for name, word in (flags or {}).items()}
         words_by_key = pairs(words, self.operands, tuple(fields))
         return {fields.get(key, key): self._read(key, word, fields) for key, word in words_by_key.items()}
@@ -336,8 +335,8 @@ class Form:
 class Notation:
     """The text form of a machine's instructions.
 
-    `opcode` is the name of the field that the mnemonic gives. `forms` has one form per opcode. `flags` is a function of
-    the values of an instruction's opcode and plain fields. It returns the word of each flag field, by field name.
+    `opcode` is the field of the mnemonic. `forms` has a form for each opcode. `flags` gets the values of the opcode and
+    of the plain fields, and returns {flag field: word}.
     """
 
     opcode: str
@@ -346,12 +345,12 @@ class Notation:
     flags: Callable[[Mapping[str, int]], Mapping[str, str]]
 
     def show(self, values: Mapping[str, int]) -> str:
-        """Return an instruction as a line of text."""
+        """Return an instruction {field: value} as a line of text."""
         code = values[self.opcode]
         return f"{self.mnemonics.show(code)} {self.forms[code].show(values, self.flags(values))}".rstrip()
 
     def read(self, words: Sequence[Word]) -> dict[str, int]:
-        """Return the fields of the instruction in a line. Raises ProgramError for a wrong word."""
+        """Read a line as {field: value}. Raises ProgramError for a wrong word."""
         code = self.mnemonics.read(words[0], max(self.forms))
         form = self.forms[code]
         values = {self.opcode: code, **form.read_plain(words)}
@@ -360,10 +359,10 @@ class Notation:
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """Instructions that share one layout. `operands` lists the fields of each opcode; all other fields must be 0.
+    """Instructions with one layout. `operands` lists the fields of each opcode; other fields must be 0.
 
-    `flags` lists the one-bit fields that every opcode has; their words are the field names. `names` has the names of
-    values, by field.
+    `flags` lists one-bit fields that every opcode has; their words are the names of the fields. `names` has names for
+    the values of some fields.
     """
 
     layout: Layout
@@ -381,7 +380,7 @@ class InstructionSet:
         return Notation(self.opcode, Names.of(self.codes), forms, lambda _: flags)
 
     def decode(self, raw: Raw) -> dict[str, Column]:
-        """Return each field's values, int64 [n]. Raises ProgramError for an unknown opcode or a set unused bit."""
+        """Return {field: values, int64 [n]}. Raises ProgramError if an opcode is unknown, or if an unused bit is 1."""
         columns = self.layout.decode(raw)
         odd = self.layout.reserved(raw).any(axis=1) | (columns[self.opcode] >= len(self.codes))
         for name, names in self.names.items():
@@ -402,7 +401,7 @@ class InstructionSet:
 
 
 def by_code(codes: Column, values: Mapping[Any, Column | int]) -> Column:
-    """Look up a value for the opcode of each instruction, int64 [n]. Raises KeyError if an opcode has no value."""
+    """Return the value for the opcode of each instruction, int64 [n]. Raises KeyError if an opcode has no value."""
     column = np.zeros(len(codes), np.int64)
     for code in np.unique(codes).tolist():
         column = np.where(codes == code, values[code], column)

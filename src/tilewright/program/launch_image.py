@@ -1,8 +1,8 @@
 """The content of a launch, and the DRAM of a run.
 
-A launch may come from an untrusted file, and is checked completely before it runs. `Contents` reads the parts of any
+A launch may come from an untrusted file, so it is checked completely before it runs. `Contents` reads the parts of any
 launch, and `LaunchImage` is a launch with instructions and DRAM segments. `Dram` stores constants once for all samples,
-and other data once for each sample.
+and other data separately for each sample.
 """
 
 from __future__ import annotations
@@ -22,31 +22,30 @@ from tilewright.program.instruction import Raw
 from tilewright.program.program import Launch
 
 KINDS = ("const", "input", "output", "scratch", "inout")
-#: Kinds of segments: with bytes in the launch; returned to the host; filled before the launch.
-CARRIED = ("const", "inout")
-RETURNED = ("output", "inout")
-FILLED = (*CARRIED, "input")
+CARRIED = ("const", "inout")  # the launch contains the bytes of the segment
+RETURNED = ("output", "inout")  # the host reads the segment after the launch
+FILLED = (*CARRIED, "input")  # the segment is initialised before the launch
 MAX_ADDRESS = 1 << 32
-#: Largest total of the segments of a launch, in bytes (1 GiB).
+#: The largest total size of the segments of a launch, in bytes (1 GiB).
 MAX_BYTES = 1 << 30
 
-#: The extents of an array; None allows any extent.
+#: The required extents of an array (None: any extent).
 Shape = tuple[int | None, ...]
 
 
 class Contents:
-    """A reader of a launch's numbers and arrays. Its methods raise ProgramError if a part is missing or malformed."""
+    """Reads the numbers and arrays of a launch. Its methods raise ProgramError for missing or malformed parts."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self.where = f"launch '{launch.name}'"
 
     def refuse(self, reason: str) -> NoReturn:
-        """Refuse the launch. Raises ProgramError with the launch's name and the reason."""
+        """Raises ProgramError with the name of the launch and the reason."""
         raise ProgramError(self.where, reason, "compile it again")
 
     def array(self, name: str, dtype: npt.DTypeLike, *shapes: Shape) -> Array:
-        """Return the array called `name`, which must have this type and one of these shapes."""
+        """Return the array `name`, which must have the type `dtype` and one of `shapes`."""
         array = self._launch.arrays.get(name)
         if array is None or array.dtype != dtype or not any(_has_shape(array, shape) for shape in shapes):
             expected = " or ".join(f"[{', '.join('n' if size is None else str(size) for size in s)}]" for s in shapes)
@@ -54,11 +53,11 @@ class Contents:
         return array
 
     def value(self, hint: Any, name: str) -> Any:
-        """Return the value `name` in the launch's `meta`, decoded as the type `hint` (see fields.decode)."""
+        """Return the value `name` of the launch's `meta` as the type `hint` (see fields.decode)."""
         return decode(hint, self._launch.meta.get(name), f"{self.where}: {name}")
 
     def number(self, name: str, low: int = 0, high: int = MAX_ADDRESS) -> int:
-        """Return the integer `name` in the launch's `meta`, which must be in low..high."""
+        """Return the integer `name` of the launch's `meta`, which must be in `low`..`high`."""
         return int(self.value(Annotated[int, Range(low, high)], name))
 
 
@@ -70,10 +69,10 @@ def _has_shape(array: Array, shape: Shape) -> bool:
 
 @dataclass(frozen=True)
 class DramSegment:
-    """A part of DRAM that a launch uses. All samples share a `const` segment, and each has a copy of other kinds.
+    """A part of DRAM that a launch uses. All samples share `const` segments; each has its own copy of other segments.
 
-    `size` is in bytes. A `scratch` segment is not returned to the host. An `inout` segment starts with bytes from the
-    launch, and is returned.
+    `size` is in bytes. A `scratch` segment is not returned to the host. An `inout` segment contains bytes of the launch
+    at the start, and is returned.
     """
 
     name: str
@@ -88,13 +87,13 @@ _SEGMENT["kind"] = Literal[KINDS]
 
 
 def _name_of(row: Any, index: int) -> str:
-    """Return the name of a segment for messages, or its number if its row is malformed."""
+    """Return the name of a segment for messages, or its number if the name is malformed."""
     name = row.get("name") if isinstance(row, dict) else None
     return f"'{name}'" if isinstance(name, str) else str(index)
 
 
 def in_a_row(*parts: tuple[str, str, int], base: int = 0, align: int = 1) -> tuple[DramSegment, ...]:
-    """Return consecutive, aligned segments from byte `base` on. `parts` has the name, kind and size of each segment."""
+    """Return consecutive, aligned segments from address `base` on. `parts` are (name, kind, size)."""
     segments = []
     for name, kind, size in parts:
         segments.append(DramSegment(name, base, size, kind))
@@ -106,8 +105,8 @@ def in_a_row(*parts: tuple[str, str, int], base: int = 0, align: int = 1) -> tup
 class LaunchImage:
     """The instructions and DRAM segments of a launch.
 
-    `insns` is uint8 [n, nbytes]. `data` has the bytes of each const or inout segment, uint8 [size]. `bases` has the
-    byte address in each base register. `layer` has the layer's index for each instruction, int64 [n] (None: one layer).
+    `insns` is uint8 [n, nbytes]. `data` has the bytes, uint8 [size], of each const or inout segment. `bases` has the
+    address in each base register. `layer`, int64 [n], has the number of each instruction's layer (None: one layer).
     """
 
     insns: Raw
@@ -118,7 +117,7 @@ class LaunchImage:
 
     @classmethod
     def of(cls, launch: Launch, nbytes: int, bases: Sequence[str] = ()) -> LaunchImage:
-        """Read a launch whose instructions have `nbytes` bytes. `bases` are the names of the base registers.
+        """Read a launch with instructions of `nbytes` bytes. `bases` lists the names of the base registers.
 
         Raises ProgramError if a part of the launch is missing or malformed.
         """
@@ -148,7 +147,7 @@ class LaunchImage:
         return cls(insns, segments, data, addresses, layer)
 
     def launch(self, name: str, nodes: tuple[str, ...] = (), **meta: Any) -> Launch:
-        """Return a launch with this image's content. Keyword arguments are added to the launch's field `meta`."""
+        """Return a launch with the content of this image. Keyword arguments are added to its `meta`."""
         arrays = {"insns": self.insns, **{f"dram.{segment}": content for segment, content in self.data.items()}}
         if self.layer is not None:
             arrays["layer"] = self.layer
@@ -158,7 +157,7 @@ class LaunchImage:
         return Launch(name, nodes, {**described, **meta}, arrays)
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
-        """Return DRAM before the launch. `inputs` are uint8 (samples, size) by segment; all other bytes are zero."""
+        """Return the DRAM before the launch. `inputs` maps segments to uint8 (samples, size). Other bytes are 0."""
         contents = {**inputs, **self.data}
         segments = []
         for segment in self.segments:
@@ -171,7 +170,7 @@ class LaunchImage:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of the segments that the launch returns to the host."""
+        """The segments that the launch returns to the host."""
         return tuple(segment.name for segment in self.segments if segment.kind in RETURNED)
 
 
@@ -183,14 +182,14 @@ class Segment:
     address: int
     data: Array
     initialised: bool = True  # filled by the host before the launch
-    shared: bool = False  # `data` has other users (a constant, the caller's input), and must be copied before a write
+    shared: bool = False  # `data` is also used elsewhere (a constant, an input), so copy it before the first write
 
     @property
     def end(self) -> int:
         return self.address + int(self.data.shape[1])
 
     def unshare(self, samples: int) -> None:
-        """Make the data writable: if it is shared, copy it once for each sample."""
+        """Make `data` writable: if it is shared, replace it by a copy for each sample."""
         if self.shared:
             self.data = np.repeat(self.data, samples // len(self.data), axis=0)
             self.shared = False
@@ -211,18 +210,18 @@ class Dram:
         return next(segment.data for segment in self.segments if segment.name == name)
 
     def copy(self) -> Dram:
-        """Return a copy. Both objects share the bytes of a segment until the first write to it (copy on write)."""
+        """Return a copy. Both objects share the bytes of a segment until one of them writes (copy on write)."""
         for segment in self.segments:
             segment.shared = True
         return Dram(replace(segment) for segment in self.segments)
 
     @property
     def own_bytes(self) -> int:
-        """The number of bytes that only this object uses: the memory that a copy of this object costs."""
+        """The number of bytes that only this object uses, and that a copy of it would duplicate."""
         return sum(segment.data.nbytes for segment in self.segments if not segment.shared)
 
     def window(self, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
-        """Return a view of DRAM to read, (samples or 1, rows, row_bytes). The rows are `stride` bytes apart.
+        """Return a readable view of DRAM, (samples or 1, rows, row_bytes). Row i begins at `address + i * stride`.
 
         Raises MachineError, naming `where`, if the rows leave their segment.
         """
@@ -230,7 +229,7 @@ class Dram:
         return _view(segment, address, (rows, row_bytes), stride)
 
     def writable(self, samples: int, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
-        """Return a view of DRAM to write, (samples, rows, row_bytes); a shared segment is copied for each sample.
+        """Return a writable view of DRAM, (samples, rows, row_bytes). A shared segment is first copied for each sample.
 
         Raises MachineError, naming `where`, if the rows leave their segment.
         """
@@ -239,16 +238,17 @@ class Dram:
         return _view(segment, address, (rows, row_bytes), stride)
 
     def span(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array]:
-        """Return a uint8 vector over all segments, and the start of each byte range in the vector, int64 [n, 2].
+        """Return one uint8 vector that contains all segments, and the place of n byte ranges in it, int64 [n, 2].
 
-        Range i is the bytes `address[i]` to `end[i] - 1`, int64 [n]; `written`, bool [n], marks the ranges to write. A
-        start has two numbers: the index of the first sample's data, and the distance to the next sample's data (0 if
-        samples share data). The vector is a view of the process's memory from the first segment to the last. Bytes
-        outside the segments must not be accessed, and the vector is valid until a segment is replaced. Raises
-        MachineError if a range leaves its segment.
+        Range i has the addresses `address[i]` to `end[i] - 1`. `written`, bool [n], marks the ranges that will be
+        written. A place has two numbers: the index of the range for the first sample, and the distance to the next
+        sample (0 if samples share the data). Raises MachineError if a range leaves its segment.
+
+        The vector is a view of the process's memory from the first segment to the last. Bytes between segments must not
+        be accessed. The vector is valid until a segment is replaced.
         """
         starts, ends = (np.array([getattr(s, name) for s in self.segments], np.int64) for name in ("address", "end"))
-        # All segments at once, because a launch may have a million accesses.
+        # With NumPy for all ranges at once, because a launch may have a million accesses.
         home = np.searchsorted(starts, address, side="right") - 1
         used = end > address
         outside = used & ((home < 0) | (end > np.append(ends, 0)[home]))
@@ -266,7 +266,7 @@ class Dram:
         return np.asarray(_Bytes(base, int(last.max(initial=base)) - base)), place
 
     def segment(self, address: int, end: int, where: str) -> Segment:
-        """Return the segment that contains the bytes `address` to `end - 1`. Raises MachineError if no segment does."""
+        """Return the segment with the addresses `address` to `end - 1`. Raises MachineError if there is none."""
         index = bisect_right(self._starts, address) - 1
         if index < 0 or end > self._ends[index]:
             places = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments)
@@ -276,7 +276,7 @@ class Dram:
 
 
 class _Bytes:
-    """The process's memory from address `base` on, for np.asarray."""
+    """An object that np.asarray converts to a view of the process's memory from `base` on."""
 
     def __init__(self, base: int, size: int) -> None:
         self.__array_interface__ = {"data": (base, False), "shape": (size,), "typestr": "|u1", "version": 3}

@@ -1,4 +1,4 @@
-"""The text form of launches, exact in both directions, with one reader and one writer for all targets.
+"""The text form of launches, with one reader and one writer for all targets. No information is lost.
 
     .launch conv
     .segment wgt address=0x1000 size=0x100 kind=const
@@ -7,18 +7,18 @@
     .code
     finish
 
-A line is a directive (it begins with a dot), bytes, or code. Some directives are followed by bytes: two hex digits
-each, or `zero N`. Some directives are followed by lines of code, up to the next such directive; directives without code
-may come between lines of code. A target describes its directives in a `Grammar`, and converts between `Section`s and
-its launches.
+A line is a directive (with a dot in front), bytes, or code. Some directives are followed by bytes, in two hex digits or
+as `zero N`. Some directives are followed by lines of code, which end at the next directive with code; other directives
+may come between them. A target describes its directives in a `Grammar`, and converts between `Section`s and its
+launches.
 
 Launch images have the same directives in all targets, for base registers and DRAM segments:
 
     .base inp=0x1000 out=0x2000
     .segment wgt address=0x1000 size=0x100 kind=const
 
-Bytes of a const or inout segment follow its directive. Missing bytes at the end are zero. Without `size`, the size is
-the number of these bytes. Base registers without a value are 0.
+The bytes of a const or inout segment follow its directive. Missing bytes at the end are zero. Without `size`, the size
+is the number of bytes in the text. Base registers without a value are 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tilewright.program.launch_image import CARRIED, KINDS, MAX_ADDRESS, DramSeg
 from tilewright.program.program import Launch
 from tilewright.program.words import NAME, Word, WordType, choice, integer, number, pairs
 
-#: The largest total size of all sections of a text, in bytes (512 MiB). Declared sizes count like written bytes.
+#: The largest total size of all sections of a text (512 MiB). Declared sizes count, even if their bytes are missing.
 MAX_BYTES = 1 << 29
 _BYTES = re.compile("([0-9a-fA-F]{2})+")
 _DATA = re.compile(f"zero|{_BYTES.pattern}")
@@ -47,12 +47,13 @@ ADDRESS = number("#x", high=MAX_ADDRESS - 1)
 
 @dataclass(frozen=True)
 class Directive:
-    """The syntax of a line that begins with a dot: positional values, then `name=value` pairs in any order.
+    """The syntax of a directive: positional `values`, then `named` values (`name=value`) in any order.
 
-    `required` lists the pairs that must be present. `more` is the type of further positional values, which are read as
-    a list called `more`. If `unique`, the first value must be different in all such lines of a launch. `data` computes
-    the number of bytes that follow from the values of the line (None: any number). `code` reads one line of the code
-    that follows. A value called `size` is a number of bytes.
+    `required` lists the named values that must be present. `more` is the type of additional positional values, which
+    are returned as the list `more`. If `unique`, the first value must be different in all such lines of a launch. If
+    the directive is followed by bytes, `data` returns their number for given values of the line, or None for any
+    number. If the directive is followed by code, `code` reads one line of code. A value named `size` is a number of
+    bytes.
     """
 
     values: Mapping[str, WordType] = field(default_factory=dict)
@@ -64,7 +65,7 @@ class Directive:
     code: Code | None = None
 
     def read(self, words: Sequence[Word]) -> tuple[dict[str, Any], dict[str, Word]]:
-        """Return a line's values and words by name ("" is the last word). Raises ProgramError for a wrong word."""
+        """Return {name: value} and {name: word} ("": the last word). Raises ProgramError for a wrong word."""
         where = dict(zip(self.values, words[1:], strict=False))
         if missing := list(self.values)[len(where) :]:
             words[-1].refuse(f"a {missing[0]} after it")
@@ -82,7 +83,7 @@ class Directive:
         return values, {**where, "": words[-1]}
 
     def show(self, values: Mapping[str, Any]) -> list[str]:
-        """Return the words of text that spell the values."""
+        """Return the words of a line with these values."""
         named = [(name, kind) for name, kind in self.named.items() if name in values]
         return [
             *(kind.show(values[name]) for name, kind in self.values.items()),
@@ -93,17 +94,16 @@ class Directive:
 
 @dataclass
 class Section:
-    """A directive of a launch, and the bytes or code after it. A section without a `directive` has no line of its own.
+    """A directive with its bytes or code. A section whose `directive` is "" has no line of its own.
 
-    In a section to be written, `code` has lines of text. In a section that was read, it has the results of
-    `Directive.code`.
+    Before writing, `code` has lines of text. After reading, `code` has the results of `Directive.code`.
     """
 
     directive: str
     values: Mapping[str, Any] = field(default_factory=dict)
     data: bytes | bytearray = b""
     code: list[Any] = field(default_factory=list)
-    words: Mapping[str, Word] = field(default_factory=dict)  # words that were read; "" is the last word
+    words: Mapping[str, Word] = field(default_factory=dict)  # after reading: the words of the line (see Directive.read)
 
 
 @dataclass
@@ -131,10 +131,9 @@ class Text:
 class Grammar:
     """The text form of one target.
 
-    `launch` are the values after the name in a `.launch` line. `opening` is the directive that a `.launch` line implies
-    if code follows directly. `unnamed` is the name of a launch whose text has no `.launch`; an empty `unnamed` makes
-    `.launch` required. `row` is the number of bytes in a line of data. If `zeros`, lines of zeros are written as `zero
-    N`.
+    `launch` has the values that follow the name in a `.launch` line. If code follows this line directly, it belongs to
+    the directive `opening`. If `unnamed` is not empty, a text may have no `.launch`, and `unnamed` is the name of its
+    launch. `row` is the number of bytes in a line of data. If `zeros`, lines of zeros are written as `zero N`.
     """
 
     directives: Mapping[str, Directive]
@@ -150,7 +149,7 @@ class Grammar:
         return "".join(f"{line}\n" for line in self._lines(text))
 
     def read(self, text: str) -> list[Text]:
-        """Return the launches of a text. Raises ProgramError, with line and column, for a wrong word."""
+        """Read the launches of a text. Raises ProgramError, with line and column, for a wrong word."""
         reader = _Reader(self)
         for row, line in enumerate(text.split("\n"), 1):
             if words := text_words.split(line, row):
@@ -175,13 +174,13 @@ class Grammar:
 
 
 class _Reader:
-    """A reader of a text, line by line. Lines without a directive are bytes until `_data` is complete, then code."""
+    """Reads a text line by line. Lines without a directive are bytes of `_data` until it is complete, then code."""
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
         self._directives = {".launch": Directive({"name": NAME, **grammar.launch}), **grammar.directives}
-        self._room = MAX_BYTES  # the number of bytes that further sections may have
-        self._started = False  # whether any line has been read
+        self._room = MAX_BYTES  # the number of bytes that the next sections may have
+        self._started = False  # whether a line has been read
         self._names = {(".launch", grammar.unnamed, 0)}  # used names: (directive, name, number of the launch)
         self.texts: list[Text] = []
         if grammar.unnamed:
@@ -196,8 +195,8 @@ class _Reader:
             first.refuse(".launch before everything else")
         elif first.text in self._directives:
             self._directive(self._directives[first.text], words)
-        # While bytes are missing, every line is read as bytes, so that the message about a wrong line asks for bytes.
-        # Later lines are code. A line that can only be bytes is still read as bytes, and is refused as too many bytes.
+        # While bytes are missing, read every line as bytes, so that the message about a wrong line asks for bytes.
+        # Later lines are code. If a later line can only be bytes, `_bytes` raises an error about too many bytes.
         elif self._data and (self._left or _DATA.fullmatch(first.text)):
             self._bytes(self._data, words)
         elif self._code and not first.text.startswith("."):
@@ -208,7 +207,7 @@ class _Reader:
         self._started = True
 
     def _named(self, words: Sequence[Word]) -> None:
-        if not self._started:  # the text names its first launch, so that there is no unnamed launch
+        if not self._started:  # the text begins with `.launch`, so remove the launch `unnamed`
             self.texts.clear()
             self._names.clear()
         values, where = self._directives[".launch"].read(words)
@@ -217,7 +216,7 @@ class _Reader:
         self._launch(name, values)
 
     def _reserve(self, word: Word, directive: str, name: Any) -> None:
-        """Check that a name is new in its launch (for `.launch`, new in the text), and reserve it."""
+        """Reserve a name, which must be new in its launch (the name of a launch must be new in the text)."""
         key = directive, name, 0 if directive == ".launch" else len(self.texts)
         if key in self._names:
             word.refuse("a name that is not taken")
@@ -226,7 +225,7 @@ class _Reader:
     def _launch(self, name: str, values: Mapping[str, Any]) -> None:
         self.texts.append(Text(name, values))
         self._data: Section | None = None
-        self._left = 0  # the number of bytes that may still follow in `data`
+        self._left = 0  # the number of bytes that may follow for `_data`
         self._code: tuple[Section, Code] | None = None
         if self._grammar.opening:
             self._open(Section(self._grammar.opening), self._directives[self._grammar.opening])
@@ -245,7 +244,7 @@ class _Reader:
         self._data = section if syntax.data else None
         size = syntax.data(section.values) if syntax.data else 0
         self._left = self._room if size is None else min(size, self._room)
-        # A declared size counts at once, even if fewer bytes follow: the segment will have this size.
+        # A declared size counts at once, because the segment has this size even if fewer bytes follow.
         self._room -= section.values.get("size", 0)
         if syntax.code:
             self._code = section, syntax.code
@@ -281,13 +280,13 @@ SEGMENT = Directive(
 
 
 def image_directives(bases: Sequence[str] = ()) -> dict[str, Directive]:
-    """Return the directives of a launch image by name: `.segment`, and also `.base` if there are base registers."""
+    """Return {name: directive} of a launch image: `.segment`, and `.base` if there are base registers."""
     base = {".base": Directive(named=dict.fromkeys(bases, ADDRESS))} if bases else {}
     return {**base, ".segment": SEGMENT}
 
 
 def image_sections(image: LaunchImage) -> Iterator[Section]:
-    """Yield the text sections of an image: base registers (if any is not 0), then one section for each segment."""
+    """Yield the sections of an image: base registers, unless all are 0, then a section for each segment."""
     if any(image.bases.values()):
         yield Section(".base", image.bases)
     for segment in image.segments:
@@ -296,7 +295,7 @@ def image_sections(image: LaunchImage) -> Iterator[Section]:
 
 
 def read_image(text: Text, insns: Raw, bases: Sequence[str] = ()) -> LaunchImage:
-    """Return the launch image that a text describes, with `insns` as its instructions.
+    """Return the launch image of a text, with the instructions `insns`.
 
     Raises ProgramError, with line and column, if segments overlap or a size is missing.
     """
@@ -330,18 +329,18 @@ class LaunchText:
     make: Callable[[Text], Launch]
 
     def write(self, launches: Iterable[Launch]) -> str:
-        """Return the text of launches. `read` restores the launches exactly."""
+        """Return launches as text, from which `read` restores them exactly."""
         return "".join(self.grammar.write(self.describe(launch)) for launch in launches)
 
     def read(self, text: str) -> list[Launch]:
-        """Return the launches that a text describes. Raises ProgramError with the line and column of a mistake."""
+        """Read the launches of a text. Raises ProgramError with the line and column of a mistake."""
         return [self.make(part) for part in self.grammar.read(text)]
 
 
 def image_text(
     nbytes: int, line: Code, encode: Callable[[Sequence[Any]], Raw], lines: Callable[[Raw], Sequence[str]]
 ) -> LaunchText:
-    """Return the text form of launches that are images: the DRAM segments, then the code.
+    """Return the text form of launch images: the DRAM segments, then the code.
 
     Each instruction has `nbytes` bytes. `line` reads one line of code, `encode` converts the results of `line` to
     instructions, and `lines` converts instructions to text.
@@ -358,7 +357,7 @@ def image_text(
 
 
 def isa_text(isa: InstructionSet) -> LaunchText:
-    """Return the text form of launches that are images with instructions of an InstructionSet."""
+    """Return the text form of launch images with the instructions of `isa`."""
 
     def lines(insns: Raw) -> list[str]:
         return [isa.notation.show(row) for row in rows(isa.decode(insns))]

@@ -1,15 +1,15 @@
-"""The positions of a tensor's elements in memory: an index map with a shape.
+"""The positions of a tensor's elements in memory.
 
-A placement is declared once, as steps that arrange the elements. Packing, unpacking and lookups are derived from the
-steps:
+A placement is declared once, as a series of steps that rearrange the elements. Packing, unpacking and lookups are
+derived from the steps:
 
     tiles = Placement.of((rows, columns, channels)).split(2, 16).transpose(2, 0, 1, 3)
     tiles.pack(codes)                 the bytes of memory, (S samples, bytes)
-    tiles.unpack(memory)              the tensor's values in these bytes
+    tiles.unpack(memory)              the values of the tensor
     tiles.where                       the byte offsets of each element
 
-The last arrangement is stored in memory in C order, and each position in it is a slot. A slot without an element is
-padding. After `take`, an element may have several slots or no slot.
+The final arrangement is stored in memory in C order. Its positions are called slots. A slot without an element is
+padding. After `take`, an element may be in several slots or in no slot.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import numpy as np
 from tilewright.array import Array, ascending
 
 Shape = tuple[int, ...]
-#: The number that means "no slot" or "no element".
+#: Stands for "no slot" or "no element".
 NOWHERE = -1
 
 
 class _Step(NamedTuple):
     """A step that rearranges values (S, *slots).
 
-    `arrange(values, padding)` applies the step; unless `padding` is None, it replaces the value of pads. `collect`
-    reverses the step.
+    `arrange(values, padding)` applies the step to values; if `padding` is not None, new slots get this value. `collect`
+    is the inverse of `arrange`.
     """
 
     arrange: Callable[[Array, int | None], Array]
@@ -42,11 +42,11 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """The positions in memory of the elements of a tensor. `slots` is the shape of the last arrangement.
+    """The positions of a tensor's elements in memory. `slots` is the shape of the final arrangement.
 
-    An element has the type `dtype`. If `planes` is 0, the bytes of an element are adjacent, lowest first. Otherwise the
-    bytes lie in `planes` planes, lowest first: a plane has one byte for each slot. Bytes above the last plane are
-    filled with the sign. If `repeats`, an element may have several slots.
+    `dtype` is the type of the elements. If `planes` is 0, the bytes of an element are adjacent (little-endian).
+    Otherwise, memory has one plane for the lowest bytes of all slots, one for the next bytes, and so on. Bytes without
+    a plane are filled with the sign. If `repeats`, an element may be in several slots.
     """
 
     shape: Shape
@@ -58,11 +58,11 @@ class Placement:
 
     @classmethod
     def of(cls, shape: Sequence[int], dtype: str = "int8", planes: int = 0) -> Placement:
-        """Return the placement of a tensor with its elements in C order."""
+        """Return the placement of a tensor in C order."""
         return cls(tuple(shape), tuple(shape), np.dtype(dtype), planes)
 
     def pad(self, *widths: tuple[int, int], value: int = 0) -> Placement:
-        """Add (before, after) slots along each axis. These slots contain `value`."""
+        """Add `before` and `after` slots along each axis, which contain `value`."""
         if not any(map(any, widths)):
             return self
         spans = [(before, before + size, after) for size, (before, after) in zip(self.slots, widths, strict=True)]
@@ -77,7 +77,7 @@ class Placement:
         return self._then(slots, arrange, lambda arranged: arranged[inside])
 
     def reshape(self, *shape: int) -> Placement:
-        """Split and join axes in C order. Raises ValueError if the number of slots would change."""
+        """Reshape the slots in C order. Raises ValueError if their number would change."""
         before = self.slots
         if prod(shape) != prod(before):
             raise ValueError(f"{before} slots do not make {shape}")
@@ -88,7 +88,7 @@ class Placement:
         )
 
     def split(self, axis: int, size: int) -> Placement:
-        """Split an axis into two axes: parts, and `size` elements of a part. The last part is padded with zeros."""
+        """Split an axis into parts of `size` elements, as two axes. The last part is padded with zeros."""
         extent = self.slots[axis]
         widths = [(0, 0)] * len(self.slots)
         widths[axis] = 0, -extent % size
@@ -105,7 +105,7 @@ class Placement:
         )
 
     def take(self, axis: int, index: Array) -> Placement:
-        """Select the elements `index` along an axis, in the order of `index`. The axes of `index` replace this axis."""
+        """Select elements along an axis, as np.take does. The axes of `index` replace the axis."""
         before = self.slots
 
         def collect(arranged: Array) -> Array:
@@ -128,15 +128,15 @@ class Placement:
         return prod(self.slots) * (self.planes or self.dtype.itemsize)
 
     def arrange(self, values: Array, padding: int | None = None) -> Array:
-        """Return values (S, *shape) of any type in their slots, (S, *slots). `padding` replaces the value of pads."""
+        """Arrange values (S, *shape) of any type in slots (S, *slots). `padding` is the value in padding, if given."""
         for step in self.steps:
             values = step.arrange(values, padding)
         return values
 
     def collect(self, arranged: Array) -> Array:
-        """Return the tensor (S, *shape) from the values of the slots, (S, *slots). Elements without a slot are 0."""
-        # If an element has several slots, reversing `take` would read only the last slot, which a later step may have
-        # dropped. Therefore the steps are not reversed: `slot` has a slot that is in memory.
+        """Return the tensor (S, *shape) from values of the slots (S, *slots). Elements without a slot are 0."""
+        # The inverse of a `take` with repeated elements reads one of their slots, which a later step may have removed.
+        # Therefore such a placement uses `slot`, which only has slots of the final arrangement.
         if self.repeats:
             values = arranged.reshape(len(arranged), -1)[:, self.slot]
             return np.where(self.slot == NOWHERE, 0, values)
@@ -145,7 +145,7 @@ class Placement:
         return arranged
 
     def pack(self, values: Array) -> Array:
-        """Return the bytes of memory, uint8 (S, bytes), for the values (S, *shape) of S samples."""
+        """Convert values (S, *shape) to the bytes of memory, uint8 (S, bytes)."""
         arranged = np.ascontiguousarray(self.arrange(values), self.dtype).reshape(len(values), -1)
         raw = arranged.view(np.uint8)
         if not self.planes:
@@ -154,11 +154,11 @@ class Placement:
         return np.ascontiguousarray(in_planes).reshape(len(raw), -1)
 
     def unpack(self, memory: Array) -> Array:
-        """Return the tensor's values (S, *shape) from the bytes of memory, uint8 (S, bytes)."""
+        """Convert the bytes of memory, uint8 (S, bytes), to the values of the tensor (S, *shape)."""
         return self.collect(self.read(memory))
 
     def read(self, memory: Array) -> Array:
-        """Return the value of each slot, (S, *slots), from the bytes of memory, uint8 (S, bytes)."""
+        """Convert the bytes of memory, uint8 (S, bytes), to the values of the slots (S, *slots)."""
         if not self.planes:
             return np.ascontiguousarray(memory).view(self.dtype).reshape(len(memory), *self.slots)
         planes = memory.reshape(len(memory), self.planes, *self.slots)
@@ -170,23 +170,23 @@ class Placement:
 
     @cached_property
     def element(self) -> Array:
-        """The flat index of the element in each slot, int64 [slots]; NOWHERE in padding."""
+        """The flat index of the element in each slot, int64 [slots] (padding: NOWHERE)."""
         numbers = np.arange(1, prod(self.shape) + 1).reshape(1, *self.shape)
         return self.arrange(numbers, padding=0).reshape(-1) - 1
 
     @cached_property
     def slot(self) -> Array:
-        """The first slot of each element, int64 [*shape], or NOWHERE for an element without a slot."""
+        """The first slot of each element, int64 [*shape] (elements without a slot: NOWHERE)."""
         first = np.full(prod(self.shape), NOWHERE)
-        filled = np.flatnonzero(self.element != NOWHERE)[::-1]  # in descending order, so that the first slot remains
+        filled = np.flatnonzero(self.element != NOWHERE)[::-1]  # descending, so that the first slot is assigned last
         first[self.element[filled]] = filled
         return first.reshape(self.shape)
 
     @property
     def where(self) -> Array:
-        """The offset in memory of each byte of each element, low byte first: int64 [*shape, bytes of an element].
+        """The offsets in memory of each element's bytes, lowest byte first: int64 [*shape, bytes of an element].
 
-        The offset is NOWHERE for an element without a slot.
+        Elements without a slot have the offset NOWHERE.
         """
         slot = self.slot[..., None]
         if self.planes:

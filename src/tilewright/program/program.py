@@ -1,4 +1,4 @@
-"""A compiled network: launches of the machine, host steps between the launches, and the data of both."""
+"""A compiled network: launches of the machine, and steps of the host between launches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """One run of the machine, which computes the graph nodes `nodes`.
+    """One run of the machine, which computes `nodes` of the graph.
 
     The target defines `meta` (JSON values) and `arrays`: instruction streams, DRAM layout, data, and the places of
     graph tensors.
@@ -35,7 +35,7 @@ class Launch:
 
 
 class Configuration(Protocol):
-    """The configuration of a machine, a frozen dataclass. The constructor raises ConfigError for illegal values."""
+    """The configuration of a machine, a frozen dataclass. Its constructor raises ConfigError for illegal values."""
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self: ...
@@ -45,7 +45,7 @@ class Configuration(Protocol):
 
 @dataclass(frozen=True)
 class HostStep:
-    """A graph node that the host runs, and the reason why the target does not."""
+    """A graph node that the host runs, with the reason why it does not run on the target."""
 
     node: str
     reason: str
@@ -56,10 +56,10 @@ class HostStep:
 
 
 def grouped(lowered: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
-    """Yield groups of consecutive nodes. The nodes of a group all run on the host, or all on the target.
+    """Yield groups of consecutive nodes that all run on the host, or all on the target.
 
-    `lowered` has an entry for each node, by name: an object of the target, or the reason (text) why the node runs on
-    the host. A group is a tuple of host steps, or a dict of the target's objects by node name.
+    `lowered` maps the name of each node to an object of the target, or to the reason (text) why the host runs the node.
+    A group is a tuple of host steps, or a dict {node: object of the target}.
     """
     for on_host, names in groupby(lowered, key=lambda name: isinstance(lowered[name], str)):
         if on_host:
@@ -70,9 +70,9 @@ def grouped(lowered: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | d
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A compiled program. `config` is the target's configuration as JSON values; `digest` is its hash.
+    """A compiled program. `config` is the machine's configuration as JSON values, and `digest` is its hash.
 
-    `graph` is None for a bare instruction stream (assembled text), whose launches have no graph nodes.
+    `graph` is None for a program without a network (assembled text), whose launches have no nodes.
     """
 
     target: str
@@ -84,11 +84,11 @@ class Program:
 
     @classmethod
     def bare(cls, target: str, config: Configuration, launches: Iterable[Launch]) -> Self:
-        """Return a program of launches without a network, such as assembled text."""
+        """Return a program without a network, such as assembled text."""
         return cls(target, config.to_dict(), config.digest(), "tflm", None, tuple(launches))
 
     def outline(self) -> dict[str, Any]:
-        """Return the steps as JSON values: the place where each step runs, and the reason for each host step."""
+        """Return the steps as JSON values: where each step runs, and the reason if it runs on the host."""
         steps = [
             {"name": step.name, "where": self.target, "nodes": list(step.nodes)}
             if isinstance(step, Launch)

@@ -1,7 +1,7 @@
-"""A store of results on disk, by key, for reuse in later processes. An example are the cycles of plans.
+"""A store of results on disk for reuse by later processes, such as the cycles of plans.
 
-A file belongs to one version of the sources, because another version may compute other results. If the folder or the
-file is unusable, nothing is stored.
+Each version of the sources has a file of its own, because other versions may compute other results. If the folder or
+the file is unusable, nothing is stored.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from typing import Any
 from tilewright.files import sources
 from tilewright.program.cache import PACKAGE
 
-#: The size of a file in bytes (1 GiB) above which no result is added, and the number of versions whose files are kept.
+#: When a file has this size (1 GiB), no more results are added to it.
 LIMIT = 1 << 30
+#: The number of files to keep: one for each of the last versions of the sources.
 VERSIONS = 2
-#: Seconds to wait while another process writes, and seconds after which new results are written for other processes.
+#: The time limit, in seconds, while another process writes to the file.
 PATIENCE = 10.0
+#: New results are written to the file at intervals of this many seconds.
 SOON = 0.25
-#: The size in bytes above which a value is compressed.
+#: Values with more bytes than this are compressed.
 LONG = 256
 _FILES = re.compile(r"[0-9a-f]{16}\.sqlite")
 _TABLE = "CREATE TABLE IF NOT EXISTS results (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID"
 
 
 class Remembered:
-    """A store of JSON values by key (text). Several processes may use a folder at the same time."""
+    """A store of JSON values under text keys. Several processes may use it at the same time."""
 
     def __init__(self, folder: Path, package: Path, limit: int = LIMIT) -> None:
-        """Open the file that belongs to the current sources of Tilewright and `package`."""
+        """Open the file of the present sources of Tilewright and of `package`."""
         self._new: dict[bytes, bytes] = {}
         self._limit = limit
         self._written = monotonic()
@@ -66,27 +68,26 @@ class Remembered:
         return None
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value for this process. `flush`, or a `put` at least SOON seconds later, writes it to the file."""
+        """Store a value in memory. It is written to the file by `flush`, or by a later `put` (see SOON)."""
         if self._file is not None:
             self._new[_name(key)] = _packed(value)
             if monotonic() > self._written + SOON:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the new values to the file, unless it is full."""
+        """Write the new values to the file, unless the file has reached its limit."""
         if self._file is None or not self._new:
             return
-        with suppress(sqlite3.Error):  # the disk is full, or the file is locked for too long: the values stay in memory
+        with suppress(sqlite3.Error):  # the disk is full, or the file is locked: keep the values in memory
             pages, size = (self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
             if pages * size < self._limit:
-                with self._file:  # commits the transaction, or rolls it back
+                with self._file:  # commits or rolls back
                     self._file.execute("BEGIN IMMEDIATE")
                     self._file.executemany("INSERT OR IGNORE INTO results VALUES (?, ?)", list(self._new.items()))
             self._new.clear()
         self._written = monotonic()
 
     def close(self) -> None:
-        """Close the file."""
         self.flush()
         if self._file is not None:
             self._file.close()
@@ -98,7 +99,8 @@ def _name(key: str) -> bytes:
 
 
 def _packed(value: Any) -> bytes:
-    """Return a value as JSON, compressed if it is long. Only compressed data begin with the letter `x`."""
+    """Return a value as JSON, compressed if it is long."""
+    # zlib's data begins with `x`, and JSON does not, so `_unpacked` can tell them apart.
     data = json.dumps(value, separators=(",", ":")).encode()
     return zlib.compress(data, 1) if len(data) > LONG else data
 

@@ -1,7 +1,7 @@
 """Exact conversion of graphs and programs to JSON values and arrays, and back.
 
-Input is untrusted: each value is checked against the type that the code declares for it. Mappings are sorted by key, so
-that equal programs give equal data. In the JSON values, a key of a separate mapping stands for each array.
+Input is untrusted, so each value is checked against a declared type. Mappings are sorted by key, so that equal programs
+give equal data. Arrays are stored separately as {key: array}; the JSON values contain their keys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.graph.ir import Graph, Node, Pixels, Quant, State, Tensor
 from tilewright.graph.ops import KINDS
 from tilewright.program.program import HostStep, Launch, Program
 
-#: A JSON object, and the arrays that it refers to.
+#: A JSON object, and {key: array} for the keys in it.
 Data = dict[str, Any]
 Arrays = dict[str, Array]
 
@@ -29,7 +29,7 @@ DTYPES = frozenset(
 _NAMES = tuple[str, ...]
 _GRAPH: Data = {"name": str, "tensors": list, "nodes": list, "inputs": _NAMES, "outputs": _NAMES}
 _GRAPH |= {"rounding": str, "states": tuple[State, ...], "pixels": Pixels | None}
-#: The default value of each entry of a graph that may be absent. Without such entries, a file has its old form.
+#: Default values of optional entries of a graph. Older files do not have these entries.
 _ABSENT: Data = {"states": (), "pixels": None}
 _TENSOR = {"name": str, "shape": tuple[int, ...], "dtype": str, "quant": Quant | None, "data": str | None}
 _NODE = {"name": str, "kind": str, "attributes": dict, "inputs": _NAMES, "outputs": _NAMES}
@@ -38,7 +38,7 @@ _LAUNCH = {"name": str, "nodes": _NAMES, "meta": dict, "arrays": dict}
 
 
 def program_to_data(program: Program) -> tuple[Data, Arrays]:
-    """Return the JSON values and arrays of a program. Raises ProgramError if a value or dtype has no exact form."""
+    """Convert a program to JSON values and arrays. Raises ProgramError if a value cannot be stored exactly."""
     graph, arrays = (None, {}) if program.graph is None else graph_to_data(program.graph)
     steps = []
     for index, step in enumerate(program.steps):
@@ -55,7 +55,7 @@ def program_to_data(program: Program) -> tuple[Data, Arrays]:
 
 
 def program_from_data(data: Any, arrays: Mapping[str, Array]) -> Program:
-    """Reverse `program_to_data`, and validate the graph. Raises ProgramError if the data is not a valid program."""
+    """Convert the result of `program_to_data` to a program, and check it. Raises ProgramError if it is invalid."""
     rest = dict(arrays)
     values = record(_PROGRAM, data, "program")
     graph = None if values["graph"] is None else _graph(values["graph"], rest)
@@ -69,7 +69,7 @@ def program_from_data(data: Any, arrays: Mapping[str, Array]) -> Program:
 
 
 def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
-    """Return the JSON values and constants of a graph. Raises ProgramError if a value or dtype has no exact form."""
+    """Convert a graph to JSON values and constants. Raises ProgramError if a value cannot be stored exactly."""
     arrays: Arrays = {}
     tensors = []
     for index, name in enumerate(sorted(graph.tensors)):
@@ -91,7 +91,7 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
     ]
     data = {"name": graph.name, "tensors": tensors, "nodes": nodes}
     data |= {"inputs": list(graph.inputs), "outputs": list(graph.outputs), "rounding": graph.rounding}
-    if graph.states:  # absent if the network has no states, so that older versions can read the file
+    if graph.states:  # omitted if empty, so that older versions of Tilewright can read the file
         data |= {"states": encode(graph.states, "states")}
     if graph.pixels is not None:
         data["pixels"] = encode(graph.pixels, "graph.pixels")
@@ -99,7 +99,7 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
 
 
 def encode(value: Any, where: str) -> Any:
-    """Convert JSON values, tuples and dataclasses to JSON values. Raises ProgramError at `where` for other values."""
+    """Convert JSON values, tuples and dataclasses to JSON values. Raises ProgramError, naming `where`, for others."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and isfinite(value):
@@ -138,7 +138,7 @@ def _graph(data: Any, arrays: Arrays) -> Graph:
         return Graph(**values | {"tensors": by_name, "nodes": tuple(nodes)}).validate()
     except (ModelError, UnsupportedError) as error:
         raise ProgramError(error.where, error.reason, error.remedy) from None
-    except (LookupError, ValueError, ArithmeticError, TypeError) as error:  # malformed attributes in a shape rule
+    except (LookupError, ValueError, ArithmeticError, TypeError) as error:  # a shape rule fails on malformed attributes
         raise ProgramError("graph", f"is not valid: {error}") from None
 
 
@@ -163,10 +163,7 @@ def _node(data: Any, where: str) -> Node:
 
 
 def _check_order(graph: Graph, steps: Iterable[Launch | HostStep]) -> None:
-    """Check that launches have nodes, and that host steps run after the steps that compute their inputs.
-
-    Raises ProgramError if a check fails.
-    """
+    """Raises ProgramError if a launch has no nodes, or if a host step runs before a step that computes its inputs."""
     later = {name for node in graph.nodes for name in node.outputs}
     for index, step in enumerate(steps):
         nodes = [graph.node(name) for name in (step.nodes if isinstance(step, Launch) else (step.node,))]
@@ -179,7 +176,7 @@ def _check_order(graph: Graph, steps: Iterable[Launch | HostStep]) -> None:
 
 
 def _take(arrays: Arrays, key: Any, where: str) -> Array:
-    """Remove the array `key` from `arrays` and return it; each array may be used only once."""
+    """Remove and return the array `key`, because each array may be used only once."""
     if type(key) is not str or key not in arrays:
         raise ProgramError(where, f"refers to the array {shown(key)}, which is missing or used twice")
     return arrays.pop(key)

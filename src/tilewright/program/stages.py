@@ -1,4 +1,4 @@
-"""The output of `explain` about a program: stages with lines, and tables, and their layout as text."""
+"""The output of `explain` about a program: stages with lines of text, and tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.program.program import HostStep, Launch, Program
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a program: a title, and lines of text, which are indented under the title."""
+    """A part of a program: a title, and lines that are indented under it."""
 
     title: str
     lines: Sequence[str | Stage] = ()
@@ -30,7 +30,7 @@ Stages = Sequence[Stage | Table]
 
 
 def by_step(program: Program, launch: Callable[[Launch], Stage]) -> list[Stage]:
-    """Return a stage for each step of a program: for a launch, the result of `launch`; for a host step, the reason."""
+    """Return a stage for each step: the result of `launch` for a launch, the reason for a host step."""
     return [
         Stage(f"{step.name}: host, {step.reason}") if isinstance(step, HostStep) else launch(step)
         for step in program.steps
@@ -38,7 +38,7 @@ def by_step(program: Program, launch: Callable[[Launch], Stage]) -> list[Stage]:
 
 
 def text(stages: Iterable[str | Stage | Table]) -> str:
-    """Return stages as text. A blank line follows each table."""
+    """Return stages as text, with a blank line after each table."""
     return "\n".join(_lines(stages)) + "\n"
 
 

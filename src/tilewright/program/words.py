@@ -1,4 +1,4 @@
-"""Words of a line of text. Each word has its position, so that an error can name the line and the column."""
+"""The words of a line of text, with their positions, so that errors can name the line and the column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN = re.compile(r"[!$-~]+")  # printable ASCII without " and #
 
 
 class Word(NamedTuple):
-    """A word and the line and column where it starts, both counted from 1."""
+    """A word, with the line and column (counted from 1) of its first character."""
 
     text: str
     line: int
@@ -22,17 +22,17 @@ class Word(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The text before the first `=`; the whole word if there is no `=`."""
+        """The text before the first `=`, or the whole word without `=`."""
         return self.text.partition("=")[0]
 
     @property
     def value(self) -> Word:
-        """The part after the first `=`, as a word with its own position."""
+        """The part after the first `=`, with its position."""
         key, mark, value = self.text.partition("=")
         return Word(value, self.line, self.column + len(key) + len(mark))
 
     def refuse(self, expected: str) -> NoReturn:
-        """Refuse this word. Raises ProgramError with the line, the column and the expected text."""
+        """Raises ProgramError with the position of this word and the expected text."""
         raise ProgramError(f"line {self.line}, column {self.column}", f"found '{self.text}'", f"expected {expected}")
 
 
@@ -43,15 +43,15 @@ def split(line: str, number: int) -> list[Word]:
 
 
 def end(words: Sequence[Word]) -> None:
-    """Check that no words are left on the line. Raises ProgramError if `words` is not empty, with the first word."""
+    """Raises ProgramError, naming the first word, if `words` is not empty."""
     for word in words:
         word.refuse("the end of the line")
 
 
 def integer(word: Word, low: int, high: int, limits: str = "") -> int:
-    """Return the number in a word, decimal or 0x...
+    """Return the number (decimal or 0x..) in a word.
 
-    Raises ProgramError if the word is not a number in `low`..`high`. `limits` describes the range in the message.
+    Raises ProgramError if the word is not a number in `low`..`high`. `limits` is the text for the range in the message.
     """
     try:
         value = int(word.text, 0)
@@ -63,7 +63,7 @@ def integer(word: Word, low: int, high: int, limits: str = "") -> int:
 
 
 def pairs(words: Sequence[Word], keys: Collection[str], plain: Collection[str] = ()) -> dict[str, Word]:
-    """Return each word `key=value` by its key, and each word that is in `plain` by its text.
+    """Return {key: word} of the words `key=value`, and {word: word} of the words in `plain`.
 
     Raises ProgramError for other words and for repeated words.
     """
@@ -78,19 +78,19 @@ def pairs(words: Sequence[Word], keys: Collection[str], plain: Collection[str] =
 
 
 class WordType(NamedTuple):
-    """The text form of a type: `show` converts a value to text, `read` converts text or raises ProgramError."""
+    """The text form of a type. `show` converts a value to text, and `read` converts text or raises ProgramError."""
 
     show: Callable[[Any], str]
     read: Callable[[Word], Any]
 
 
 def number(show: str = "d", low: int = 0, high: int = (1 << 63) - 1) -> WordType:
-    """Return the WordType of integers in `low`..`high`, written in Python's format `show`."""
+    """Return the type of integers in `low`..`high`, written in Python's format `show`."""
     return WordType(lambda value: format(value, show), lambda word: integer(word, low, high))
 
 
 def choice(names: Iterable[str]) -> WordType:
-    """Return the WordType of words that are one of `names`."""
+    """Return the type of a word that must be one of `names`."""
     allowed = tuple(names)
 
     def read(word: Word) -> str:
@@ -111,10 +111,10 @@ def _name(word: Word) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as a JSON string of printable ASCII in which # is escaped."""
+    """Return a name as a JSON string in printable ASCII, with # escaped."""
     return json.dumps(name).replace("#", "\\u0023").replace("\x7f", "\\u007f")
 
 
-#: Types of names. NAME writes quotes only if a name has blanks or other unusual characters, QUOTED always.
+#: Types of names. NAME writes quotes only around names with unusual characters, QUOTED around every name.
 NAME = WordType(lambda name: name if _PLAIN.fullmatch(name) else quoted(name), _name)
 QUOTED = WordType(json.dumps, _name)
