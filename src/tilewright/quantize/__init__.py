@@ -1,12 +1,12 @@
 """Quantises float ONNX and .tflite models to int8: docs/quantize.md.
 
-`affine` is onnxruntime's quantiser. `symmetric` is `affine` without zero points, and with one scale for the weights of
-a layer. `tflm` is `affine` with the integer arithmetic of TensorFlow Lite Micro. `pow2` needs only shifts.
+The scheme `affine` is onnxruntime's quantiser. `symmetric` is `affine` without zero points, and with one scale for the
+weights of a layer. `tflm` is `affine` with the integer arithmetic of TensorFlow Lite Micro. `pow2` needs only shifts.
 
-`model.py` reads and prepares the float model; `tflite_nodes.py` and `tflite_float.py` convert a .tflite file to ONNX
-before. `samples.py` has the samples and the options, `memory.py` has the memory limit, and `names.py` has the names of
-new nodes. `affine.py` runs onnxruntime's quantiser. `pow2/` is a quantiser of its own: `plan.py` selects the nodes that
-run in integers, `scales.py` chooses the scales, `emit.py` writes the model. `report.py` compares the result with the
+`tflite_nodes.py` and `tflite_float.py` convert a .tflite file to ONNX. `model.py` reads and prepares the float model.
+`samples.py` has the samples and the options, `memory.py` has the memory limit, and `names.py` makes names for new
+nodes. `affine.py` runs onnxruntime's quantiser. `pow2/` is a separate quantiser: `plan.py` selects the nodes that run
+in integers, `scales.py` chooses the scales, and `emit.py` writes the model. `report.py` compares the result with the
 float model.
 """
 
@@ -33,7 +33,7 @@ __all__ = ["RESIDUALS", "SCHEMES", "Options", "Pixels", "Progress", "quantize", 
 
 
 def require() -> None:
-    """Check that ONNX models can be read and run. Raises InputError if a package is not installed."""
+    """Raises InputError if a package that reads or runs ONNX models is not installed."""
     missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
     if missing:
         raise InputError("quantize", f"needs {' and '.join(missing)}", hint("onnx"))
@@ -51,9 +51,9 @@ def quantize(
 ) -> Report:
     """Quantise a float model, write it to `output`, and measure it on `evaluation` (default: the calibration samples).
 
-    `labels` names the file of these samples' true classes. `verify` imports the written file (like `run`) and compares
-    its outputs with onnxruntime on the first samples. Raises InputError if an option, a file or a sample is wrong,
-    ModelError if the model is malformed, and UnsupportedError if the scheme cannot quantise it.
+    `labels` is a file with the true classes of the evaluation samples. `verify` imports the written file, as `run`
+    does, and compares its outputs with onnxruntime on the first samples. Raises InputError if an option, a file or a
+    sample is wrong, ModelError if the model is malformed, and UnsupportedError if the scheme cannot quantise the model.
     """
     require()
     options = options or Options()
@@ -73,8 +73,8 @@ def quantize(
     task = samples.Task(original, calibrating, options, progress, unbounded)
     pow2_result = pow2.quantize(task) if options.scheme == "pow2" else None
     quantised = pow2_result.model if pow2_result else affine.quantize(task)
-    # onnxruntime would round ties in pow2's written model to even, so another form, with the scheme's rounding, is
-    # measured.
+    # onnxruntime would round ties of a pow2 model to even. `exact` converts the model so that onnxruntime computes with
+    # the rounding of the scheme.
     evaluated = exact(quantised) if pow2_result else quantised
     if options.pixels is not None:
         quantised.metadata_props.add(key=PIXELS, value=json.dumps(asdict(options.pixels)))
@@ -89,7 +89,7 @@ def quantize(
 
 
 def _verified(output: Path, samples: Mapping[str, Array]) -> Verification:
-    """Compare two results of the written file: the outputs that `run` would compute, and those of onnxruntime."""
+    """Compare the outputs that Tilewright and onnxruntime compute from the written file."""
     from tilewright.model import load, verify
     from tilewright.model.verification import Verification
 

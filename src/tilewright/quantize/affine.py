@@ -1,10 +1,8 @@
 """Schemes `affine`, `symmetric` and `tflm`: onnxruntime's static quantiser (QDQ, int8 weights, 8-bit activations).
 
 `symmetric` has no zero points, and one scale for the weights of a layer; some tensors share a scale. `tflm` has the
-integer arithmetic of TensorFlow Lite Micro, which `run` reproduces.
-
-For `symmetric` and `tflm`, the quantiser runs twice: first it chooses all scales, then it gets the scales that must
-change.
+integer arithmetic of TensorFlow Lite Micro, which `run` reproduces. For these two schemes, the quantiser runs twice:
+the first run chooses all scales, and the second run uses the scales that this module prescribes.
 """
 
 from __future__ import annotations
@@ -36,21 +34,21 @@ METHODS = {
 }
 TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
 AVERAGES = ("AveragePool", "GlobalAveragePool")
-#: Operators whose result and input have the same scale in every QDQ model.
+#: In every QDQ model, the result of these operators has the scale of their input.
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity")
-#: Operators whose results get the scale of the ReLU that reads these results.
+#: If a ReLU reads the result of these operators, the result gets the scale of the ReLU's result.
 TAKE_SCALE = ("Conv", "Gemm", "Add")
-#: Operators whose inputs and results have one scale.
+#: All inputs and the result of these operators get the same scale.
 JOINS = ("Add", "Concat")
-#: TFLite Micro's scale and zero point of the result of a softmax.
+#: The scale and zero point that TFLite Micro requires for the result of a softmax.
 PROBABILITY = 1 / 256, -128
 
-#: The scale and zero point of tensors, by name.
+#: {tensor: (scale, zero point)}.
 FixedScales = dict[str, tuple[float, int]]
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Feeds the calibration samples to onnxruntime's quantiser one by one; `names` are the input names."""
+    """Gives onnxruntime's quantiser the calibration samples, one by one. `names` maps inputs to neutral names."""
 
     def __init__(self, task: Task, names: Mapping[str, str]) -> None:
         self._names = names
@@ -63,7 +61,7 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Run a `with` block without the quantiser's output, such as its advice to preprocess the model."""
+    """Run a `with` block without printed messages, such as the quantiser's advice to preprocess the model."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -74,7 +72,7 @@ def _quiet() -> Iterator[None]:
 
 
 def quantize(task: Task) -> ModelProto:
-    """Return the QDQ model of a task. The metadata of a `tflm` model contain its rounding mode.
+    """Return the QDQ model of a task. The metadata of a `tflm` model contains its rounding mode.
 
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
@@ -96,10 +94,7 @@ def quantize(task: Task) -> ModelProto:
 
 
 def _run_quantiser(task: Task, fixed: FixedScales | None = None) -> ModelProto:
-    """Return the QDQ model of a task; the task's method finds the ranges of activations.
-
-    `fixed` gives the scale and zero point of some tensors.
-    """
+    """Return the QDQ model of a task. `fixed` prescribes the scale and zero point of some tensors."""
     model = task.model
     options = task.options
     symmetric = task.options.scheme == "symmetric"
@@ -138,13 +133,10 @@ def _run_quantiser(task: Task, fixed: FixedScales | None = None) -> ModelProto:
 
 
 def _fixed_by_micro(model: ModelProto, chosen: FixedScales) -> FixedScales:
-    """Return the scale and zero point of each tensor of a float model whose quantisation TFLite Micro prescribes.
-
-    `chosen` has the quantiser's own choices.
-    """
+    """Return the scales and zero points that TFLite Micro prescribes. `chosen` has the quantiser's own choices."""
     fixed: FixedScales = {}
-    # TFLite Micro prescribes two scales: a softmax has 1/256 and the zero point -128, and an average has the scale of
-    # its input. The quantiser may choose others.
+    # A softmax must have the scale 1/256 and the zero point -128, and an average must have the scale of its input. The
+    # quantiser may choose other scales.
     for node in model.graph.node:
         if node.op_type == "Softmax":
             fixed[node.output[0]] = PROBABILITY
@@ -156,9 +148,10 @@ def _fixed_by_micro(model: ModelProto, chosen: FixedScales) -> FixedScales:
 
 
 def _shared_scales(model: ModelProto, chosen: FixedScales) -> FixedScales:
-    """Return the scale and zero point of each tensor that must share a scale; `chosen`: without sharing.
+    """Return the scales and zero points of tensors that must share a scale, where they differ from `chosen`.
 
-    A group has the scale of its first tensor or, if it has tensors of JOINS, the largest scale.
+    A group of tensors has the largest scale of its members if one of JOINS is in the group, otherwise the scale of its
+    first tensor.
     """
     net = Network(model)
     readers = Counter(name for node in net.nodes for name in node.input)
@@ -167,12 +160,12 @@ def _shared_scales(model: ModelProto, chosen: FixedScales) -> FixedScales:
     clipped = set[str]()
     for node in net.nodes:
         before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS and node.input else None
-        # The result of a layer that a ReLU reads alone gets the scale of the ReLU's result. The ReLU then only clamps
-        # codes, so a machine can apply the ReLU when it scales the sums.
+        # If a ReLU is the only reader of a layer's result, the result gets the scale of the ReLU's result. Then the
+        # ReLU only clamps codes, so that a machine can apply it when it requantises the sums.
         if before is not None and before.op_type in TAKE_SCALE and readers[node.input[0]] == 1:
-            groups.join(node.output[0], node.input[0])  # the first name, the ReLU's result, represents the group
+            groups.join(node.output[0], node.input[0])  # the ReLU's result comes first, so it represents the group
             clipped.add(node.input[0])
-        # If operands and result of an Add have one scale, codes can be added directly; a Concat only moves codes.
+        # With one scale for its operands and its result, an Add can add codes directly, and a Concat only moves codes.
         ends = (*node.output, *node.input)
         if node.op_type in JOINS and all(name in chosen for name in ends):
             groups.join(*ends)
@@ -184,7 +177,7 @@ def _shared_scales(model: ModelProto, chosen: FixedScales) -> FixedScales:
     for name, root in groups.roots().items():
         members.setdefault(root, []).append(name)
     for first, names in members.items():
-        # A ReLU clips negative values, which need no codes, so its input does not affect the scale.
+        # The negative values in the input of a ReLU need no codes, so this input does not affect the scale.
         needed = [chosen[name] for name in names if name not in clipped]
         scales |= dict.fromkeys(names, chosen[first] if in_joins.isdisjoint(names) else max(needed))
     return {name: scale for name, scale in scales.items() if scale != chosen[name]}

@@ -10,18 +10,16 @@ from onnx import ModelProto, helper
 from tilewright.errors import UnsupportedError, option
 from tilewright.graph.tensor import MAX_COMPUTED
 
-#: The limit, in bytes, of the activations in memory: three times the activations of the largest model in
-#: docs/models.md.
+#: The limit of the activations in memory, in bytes: three times those of the largest model in docs/models.md.
 MAX_ACTIVATION_BYTES = 6 << 30
-#: For each sample, the number of models whose activations are in memory: the comparison needs both the float and the
-#: quantised model.
+#: The number of models whose activations are in memory: the comparison runs the float model and the quantised model.
 MODELS = 2
-#: Methods for which onnxruntime's quantiser keeps the activations of all samples (its HistogramCalibrater).
+#: With these methods, onnxruntime's quantiser (HistogramCalibrater) stores the activations of all samples.
 KEEPING = ("entropy", "percentile")
 
 
 def activations(model: ModelProto) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Return {name: (shape, bytes)} of the computed tensors whose shapes the model declares."""
+    """Return {tensor: (shape, bytes)} for the computed tensors with a declared shape."""
     sizes = {}
     for info in (*model.graph.value_info, *model.graph.output):
         kind = info.type.tensor_type
@@ -33,9 +31,9 @@ def activations(model: ModelProto) -> dict[str, tuple[tuple[int, ...], int]]:
 
 
 def check_tensors(model: ModelProto, where: str) -> None:
-    """Check the size of each activation, and the total size, of a model with inferred shapes.
+    """Raises UnsupportedError, naming the largest activation, if one activation or all together are too large.
 
-    Raises UnsupportedError, naming the largest activation.
+    The model must have inferred shapes.
     """
     sizes = activations(model)
     name, (shape, _) = max(sizes.items(), key=lambda item: prod(item[1][0]), default=("", ((), 0)))
@@ -46,10 +44,7 @@ def check_tensors(model: ModelProto, where: str) -> None:
 
 
 def check_total(model: ModelProto, where: str, samples: int = 1, method: str = "minmax") -> None:
-    """Check that a calibration by `method` has at most MAX_ACTIVATION_BYTES of activations in memory.
-
-    Raises UnsupportedError, naming the largest activation.
-    """
+    """Raises UnsupportedError, naming the largest activation, if calibration by `method` would need too much memory."""
     sizes = activations(model)
     sample_bytes = sum(size for _, size in sizes.values())
     keeps_all = method in KEEPING and samples > MODELS

@@ -1,6 +1,6 @@
-"""Reads and checks the user's float model, and converts it to the common form that all schemes start from.
+"""Reads and checks the user's float model, and converts it to the common form of all schemes.
 
-The common form has opset 13 or later, batch 1, folded constants, no BatchNorm or Dropout, and known shapes.
+The common form has opset 13 or later, batch 1, folded constants, known shapes, and no BatchNorm or Dropout.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tilewright.quantize.memory import check_tensors
 from tilewright.quantize.names import Names, NeutralNames, name_nodes, tensors_of
 from tilewright.quantize.tflite_nodes import converted
 
-#: The oldest opset with per-channel DequantizeLinear, and the IR version of written files.
+#: The first opset with DequantizeLinear per channel, and the IR version of written files.
 OPSET = 13
 IR_VERSION = 8
 QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
@@ -41,8 +41,8 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> ModelProto:
     """Read a float .onnx or .tflite model, and convert it to the common form.
 
-    `shapes` gives the shapes of ONNX inputs with open extents; `until` names values that replace the outputs of an ONNX
-    file. Raises ModelError if the file is not a valid model, UnsupportedError, naming the node or input, if the model
+    `shapes` maps ONNX inputs with open extents to their shapes. `until` names values that become the outputs of an ONNX
+    model. Raises ModelError if the file is not a valid model, UnsupportedError, naming the node or input, if the model
     cannot be quantised, and InputError if a shape does not fit.
     """
     path = regular(path, ModelError)
@@ -55,7 +55,7 @@ def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
             with in_file(path):
                 model = without_branches(path, shapes, until)
                 shapes = None
-        refuse(model, str(path))  # before the checker, whose error would not name a custom operator
+        refuse(model, str(path))  # first, because the checker's error would not name a custom operator
         onnx.checker.check_model(model)
     except DecodeError:
         raise ModelError(path, "is not an ONNX file", "give a float .onnx file") from None
@@ -64,14 +64,14 @@ def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
         ValueError,
         TypeError,
         FileNotFoundError,
-    ) as error:  # TypeError: names of bytes
+    ) as error:  # the checker raises TypeError for names that are bytes
         raise ModelError(path, f"is not a valid ONNX model: {first_line(error)}") from None
     fix_inputs(model, path, shapes)
     return prepare(model, str(path))
 
 
 def _loaded(path: Path, until: Collection[str]) -> ModelProto:
-    """Return the model of an ONNX file. Raises ModelError, naming tensor and file, if external data is missing."""
+    """Read an ONNX file with its external data. Raises ModelError, naming tensor and file, if data is missing."""
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -88,9 +88,10 @@ def _loaded(path: Path, until: Collection[str]) -> ModelProto:
 
 
 def refuse(model: ModelProto, where: str) -> None:
-    """Check that the schemes can quantise a model.
+    """Raises UnsupportedError if no scheme can quantise a model.
 
-    Raises UnsupportedError if the model is quantised, has custom operators or control flow, or has no weighted node.
+    The model must not be quantised already, must not have custom operators or control flow, and must have a node in
+    WEIGHTED.
     """
     for node in model.graph.node:
         what = f"node '{title(node)}' is {node.domain + '::' if node.domain else ''}{node.op_type}"
@@ -107,7 +108,8 @@ def refuse(model: ModelProto, where: str) -> None:
 def fix_inputs(model: ModelProto, path: Path, shapes: Shapes | None = None) -> None:
     """Fix the shapes of inputs by the rules of `model.shapes`.
 
-    Raises UnsupportedError if an extent stays open or for other input types, InputError if a shape does not fit.
+    Raises UnsupportedError if the shape or the type of an input is not supported, and InputError if a shape in `shapes`
+    does not fit.
     """
     graph = model.graph
     for info in real_inputs(model):
@@ -118,20 +120,20 @@ def fix_inputs(model: ModelProto, path: Path, shapes: Shapes | None = None) -> N
         shape_of = fixed_shapes(map(declared, real_inputs(model)), shapes)
     for info in real_inputs(model):
         info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, shape_of[info.name]))
-    # The file's shapes may belong to another batch size, so all shapes are inferred again from the inputs.
+    # Shapes in the file may be those of another batch size. Remove them: they are inferred again from the inputs.
     del graph.value_info[:]
     for info in graph.output:
         info.type.tensor_type.ClearField("shape")
 
 
 def real_inputs(model: ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return the inputs that are not constants; old files list constants as inputs too."""
+    """Return the inputs without constants, which old files also list as inputs."""
     constants = {tensor.name for tensor in model.graph.initializer}
     return [info for info in model.graph.input if info.name not in constants]
 
 
 def prepare(model: ModelProto, where: str) -> ModelProto:
-    """Return the model after onnxruntime's own preprocessing for quantisation.
+    """Return the model after onnxruntime's preprocessing for quantisation.
 
     Raises UnsupportedError if the preprocessing fails.
     """
@@ -141,7 +143,7 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
         imports = [entry for entry in prepared.opset_import if entry.domain in used]
         del prepared.opset_import[:]
         prepared.opset_import.extend(imports)
-        name_nodes(prepared.graph.node)  # onnxruntime expands operators into nodes whose names may repeat
+        name_nodes(prepared.graph.node)  # onnxruntime expands operators into nodes with repeated names
         _flatten_biases(prepared)
         _name_averages(prepared)
     except UnsupportedError as error:
@@ -163,14 +165,14 @@ def _preprocess(model: ModelProto) -> ModelProto:
         source = folder / "model.onnx"
         prepared = folder / "prepared.onnx"
         inferred = shape_inference.infer_shapes(model)
-        check_tensors(inferred, "")  # before the preprocessing computes constants
+        check_tensors(inferred, "")  # first, because the preprocessing computes constants of any size
         neutral = NeutralNames(inferred)
         neutral.save(inferred, source)
         options = ort.SessionOptions()
-        options.log_severity_level = 4  # errors come as exceptions
+        options.log_severity_level = 4  # no log, because errors are raised as exceptions
         try:
-            # A bad model fails here with a reason; the preprocessing would print a traceback and continue without
-            # folding.
+            # An invalid model fails here with a reason. The preprocessing alone would only print a traceback, and
+            # continue without folding constants.
             ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
             ort.set_default_logger_severity(4)
             quant_pre_process(source, prepared, skip_symbolic_shape=True)
@@ -193,7 +195,7 @@ def _flatten_biases(model: ModelProto) -> None:
 
 
 def _name_averages(model: ModelProto) -> None:
-    """Replace AveragePool over the whole image by GlobalAveragePool, whose int8 kernel in onnxruntime adds integers."""
+    """Replace AveragePool over the whole image by GlobalAveragePool, for which onnxruntime has an integer kernel."""
     net = Network(model)
     for node in net.nodes:
         covers_image = tuple(attribute(node, "kernel_shape", ())) == net.shape(operand(node, 0))[2:]
@@ -203,7 +205,7 @@ def _name_averages(model: ModelProto) -> None:
 
 
 def signature(model: ModelProto) -> Graph:
-    """Return a Graph that has only the model's inputs, for reading samples."""
+    """Return a Graph with only the inputs of the model, for reading samples."""
     net = Network(model)
     tensors = {}
     for info in model.graph.input:
@@ -214,21 +216,21 @@ def signature(model: ModelProto) -> Graph:
 
 
 def title(node: onnx.NodeProto) -> str:
-    """Return a node's name for display: its own name, else its first output, else its operator."""
+    """Return a node's name for display: its name, else its first output, else its operator."""
     return node.name or next(iter(node.output), node.op_type)
 
 
 def first_line(error: Exception) -> str:
-    """Return the first non-empty line of an error's text, else the name of the error's type."""
+    """Return the first non-empty line of an error, or the name of its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 class Network:
-    """A prepared model with look-ups of constants, consumers and shapes."""
+    """A prepared model with fast access to its constants, readers and shapes."""
 
     def __init__(self, model: ModelProto, unbounded: frozenset[str] = frozenset()) -> None:
-        """Prepare the look-ups. `unbounded` names the tensors with NaN or infinity, which have no scale."""
+        """Index a model. `unbounded` names the tensors with NaN or infinity, which cannot have a scale."""
         self.model = model
         self.unbounded = unbounded
         self.nodes: list[NodeProto] = list(model.graph.node)
@@ -258,22 +260,22 @@ class Network:
         return name in self._types and self._types[name].elem_type == onnx.TensorProto.FLOAT
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor; () if it is not known."""
+        """Return the shape of a tensor, or () if the shape is unknown."""
         if self.is_constant(name):
             return tuple(self._constants[name].dims)
         return tuple(dim.dim_value for dim in self._types[name].shape.dim) if name in self._types else ()
 
     def only_consumer(self, name: str) -> NodeProto | None:
-        """Return the only node that reads a tensor; None for several readers, or if the tensor is a model output."""
+        """Return the only reader of a tensor, or None if it has several readers or is an output of the model."""
         readers = self.consumers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
 
 def unbounded(model: ModelProto, samples: Iterable[Mapping[str, Array]]) -> frozenset[str]:
-    """Return the names of a model's float tensors that contain NaN or infinity, as constants or for a sample.
+    """Return the names of the float tensors that contain NaN or infinity: constants, and results for some sample.
 
-    The samples are run only if a constant contains such a value. Raises UnsupportedError if onnxruntime cannot run the
-    model, or if weights of a product contain such a value.
+    The samples are run only if such a constant exists. Raises UnsupportedError if weights contain NaN or infinity, or
+    if onnxruntime cannot run the model.
     """
     net = Network(model)
     constants = {
@@ -308,7 +310,7 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Run a `with` block, in which onnxruntime's errors (of many types) become UnsupportedError."""
+    """Run a `with` block. Raises UnsupportedError in place of onnxruntime's errors, which have many types."""
     try:
         yield
     except Exception as error:
@@ -316,10 +318,10 @@ def _reported() -> Iterator[None]:
 
 
 class Tracer:
-    """An onnxruntime session without graph optimisations, which computes each node as written."""
+    """An onnxruntime session that computes each node as written, without graph optimisations."""
 
     def __init__(self, model: ModelProto, tensors: list[str]) -> None:
-        """Make a session that returns the named tensors and the model's outputs."""
+        """Create a session that returns the tensors `tensors` and the outputs of the model."""
         traced = ModelProto()
         traced.CopyFrom(model)
         inputs, outputs = ({info.name for info in ends} for ends in (model.graph.input, model.graph.output))

@@ -1,4 +1,4 @@
-"""Unused names for new nodes and tensors, also for names that onnxruntime derives from existing names."""
+"""Names for new nodes and tensors that do not collide with existing names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from onnx import ModelProto, NodeProto
 
 from tilewright.graph.ir import fresh_name
 
-#: A name that `NeutralNames` gives to a tensor or a node, also inside a derived name or a text.
+#: A neutral name (see NeutralNames), which may be part of a derived name or of an error text.
 _NEUTRAL = re.compile(r"(?<![A-Za-z0-9])[tn]\d+\.")
 
 
 def tensors_of(model: ModelProto) -> Iterator[str]:
-    """Yield the names of all tensors of a model, with repetitions."""
+    """Yield the names of all tensors of a model. Names may be repeated."""
     graph = model.graph
     for entries in (graph.input, graph.output, graph.initializer, graph.value_info):
         yield from (item.name for item in entries)
@@ -26,7 +26,7 @@ def tensors_of(model: ModelProto) -> Iterator[str]:
 
 
 def name_nodes(nodes: Iterable[NodeProto]) -> None:
-    """Give a new name to each node that has no name, or the name of an earlier node."""
+    """Give a new name to each node without a name or with the name of an earlier node."""
     nodes = list(nodes)
     given_names = {""}
     taken = {node.name for node in nodes}
@@ -37,7 +37,7 @@ def name_nodes(nodes: Iterable[NodeProto]) -> None:
 
 
 class Names:
-    """Makes names for new nodes or tensors from hints; a hint with an equal `purpose` gets an equal name."""
+    """Makes names for new nodes or tensors from a hint. Calls with the same hint and purpose return the same name."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
@@ -51,9 +51,9 @@ class Names:
 
 
 class Groups:
-    """Disjoint groups of names (union-find). One of its names represents a group; at first, each name is a group.
+    """Disjoint groups of names (union-find). At the start, each name is a group of its own.
 
-    Names that were not given to the constructor have no group, and are ignored.
+    One name of each group represents the group. Names that were not given to the constructor are ignored.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -65,21 +65,21 @@ class Groups:
         return name
 
     def join(self, *names: str) -> None:
-        """Join the groups of some names; the representative of the first name's group represents the result."""
+        """Join the groups of some names. The representative is that of the first name's group."""
         roots = [self.root(name) for name in names if name in self._parent]
         for name in roots[1:]:
             self._parent[name] = roots[0]
 
     def roots(self) -> dict[str, str]:
-        """Return, for each name, the representative of its group."""
+        """Return {name: representative of its group}."""
         return {name: self.root(name) for name in self._parent}
 
 
 class NeutralNames:
     """Neutral names for a model: t0., t1., .. for tensors and n0., n1., .. for nodes.
 
-    onnxruntime makes new names by appending text to existing names, which could give a name that the user's model
-    already has. Neutral names prevent such a collision; afterwards, the original names are restored.
+    onnxruntime makes new names by appending text to existing names. In the user's model, the new name may already
+    exist. Neutral names prevent this; afterwards, the original names are restored.
     """
 
     def __init__(self, model: ModelProto) -> None:
@@ -96,7 +96,7 @@ class NeutralNames:
         return _NEUTRAL.sub(lambda match: self._original.get(match[0], match[0]), text)
 
     def restored(self, path: Path) -> ModelProto:
-        """Return the model of a file with the original names, and with unused names for new tensors and nodes."""
+        """Load a model with its original names. New tensors and nodes get names that do not collide with them."""
         model = onnx.load(path)
         _rename(model, *(partial(self._restored, Names(taken)) for taken in (self.tensors, self.nodes)))
         return model

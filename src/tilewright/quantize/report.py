@@ -1,4 +1,4 @@
-"""Compares the quantised model with the float model: SNR per tensor, top-1, and the nodes that stay in float32.
+"""Compares the quantised model with the float model: SNR per tensor, top-1 accuracy, and nodes in float32.
 
 The report is printed as a table or as JSON.
 """
@@ -29,7 +29,7 @@ NUMERIC = {"scale", "shift", "SNR dB"}
 
 @dataclass(frozen=True)
 class Measurement:
-    """A tensor's node, scale, and SNR in dB after quantisation (inf: no error, nan: all zeros in both models)."""
+    """The SNR, in dB, of a tensor after quantisation (inf: no error, nan: only zeros in both models)."""
 
     name: str
     op: str
@@ -40,7 +40,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Top1:
-    """The fraction of samples with equal classes, and the fraction of true classes per model (None: unknown)."""
+    """The fraction of samples with equal classes, and the accuracy of each model (None: no labels)."""
 
     agreement: float
     float_accuracy: float | None
@@ -49,7 +49,7 @@ class Top1:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """All measurements of a quantised model, over `samples` samples."""
+    """All measurements of a quantised model."""
 
     layers: tuple[Measurement, ...]
     outputs: tuple[Measurement, ...]
@@ -79,7 +79,7 @@ def compare(
 ) -> Fidelity:
     """Compare a quantised model with the float model on the same samples.
 
-    `evaluated` is the form of `quantised` with which onnxruntime reproduces its exact arithmetic.
+    onnxruntime runs `evaluated` in place of `quantised`, so that it reproduces the exact arithmetic (see emit.exact).
     """
     net = Network(original)
     counterpart = counterparts(quantised)
@@ -94,9 +94,9 @@ def compare(
         got = quantised_values.run(feed)
         for name in tensors:
             powers[name] += _squares(truth[name], got[name if name in net.outputs else counterpart[name][0]])
-        # The classes of the two models are compared if the only output is a vector of scores.
+        # If the only output is a vector of scores, compare the classes of the two models.
         first = net.outputs[0]
-        scores = sum(extent > 1 for extent in truth[first].shape) == 1  # one axis: the scores of the classes
+        scores = sum(extent > 1 for extent in truth[first].shape) == 1  # only one axis has several elements
         if len(net.outputs) == 1 and scores:
             classes.append((int(truth[first].argmax()), int(got[first].argmax())))
 
@@ -110,7 +110,7 @@ def compare(
 
 
 def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
-    """Return, for each float tensor that is quantised, the name of its dequantised tensor and its scale."""
+    """Return {quantised float tensor: (name of its dequantised tensor, scale)}."""
     net = Network(quantised)
     results = {}
     for node in net.nodes:
@@ -123,9 +123,10 @@ def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
 
 
 def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
-    """Return name and operator of the node that computes a tensor, merged with the preceding nodes of its layer.
+    """Return the name and the operators of the layer that computes a tensor.
 
-    A Relu, a Clip or an addition is merged with the previous node unless the tensor between the two is in `shown`.
+    A Relu, a Clip or an addition belongs to the layer of the previous node, unless the tensor between them is in
+    `shown`.
     """
     node = net.producer[tensor]
     kinds = [node.op_type]
@@ -151,7 +152,7 @@ def _top1(classes: list[tuple[int, int]], labels: Array | None) -> Top1 | None:
 
 @dataclass(frozen=True)
 class FloatNode:
-    """A node that the quantised model computes in float32, and the reason why."""
+    """A node that the quantised model computes in float32, and the reason."""
 
     name: str
     op: str
@@ -160,7 +161,7 @@ class FloatNode:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The report of a quantisation; `shifts` holds the right shift of each stored tensor (pow2 only)."""
+    """The report of a quantisation. `shifts` maps tensors to their right shifts (only for pow2)."""
 
     model: str
     output: str
@@ -173,7 +174,7 @@ class Report:
     verification: Verification | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return one JSON object. An SNR that is not finite is null; `exact` says whether the tensors are equal."""
+        """Return a JSON object. An infinite or undefined SNR is null; `exact` is true if the tensors are equal."""
         fidelity = self.fidelity
         options = self.options
         settings = {"method": options.method, "activations": options.activations}
@@ -200,7 +201,7 @@ class Report:
 
 
 def shifts_of(result: Pow2Result) -> dict[str, int]:
-    """Return, by output tensor, the right shift from int32 to int8 of each matrix product, sum and average."""
+    """Return {output: right shift from int32 to int8} of all products, sums and averages."""
     return {
         step.outputs[0]: result.scales.shift(step)
         for step in result.plan.steps
@@ -209,14 +210,15 @@ def shifts_of(result: Pow2Result) -> dict[str, int]:
 
 
 def float_nodes(original: ModelProto, quantised: ModelProto, result: Pow2Result | None) -> tuple[FloatNode, ...]:
-    """Return the nodes that run in float32: for pow2, the nodes that its plan assigns to the host.
+    """Return the nodes that run in float32.
 
-    For other schemes (`result` is None), return the nodes whose results are not quantised.
+    For pow2, these are the nodes that the plan assigns to the host. For other schemes (`result` is None), these are the
+    nodes whose results are not quantised.
     """
     net = Network(original)
     quantised_tensors = counterparts(quantised)
     reasons = {step.name: step.reason for step in result.plan.steps if step.role == "host"} if result else {}
-    # If the result of a layer's ReLU is quantised, the layer and its ReLU are computed in codes.
+    # If only the result of a following ReLU is quantised, the node is also computed in codes, together with the ReLU.
     for node in net.nodes if result is None else ():
         reader = net.only_consumer(node.output[0])
         fused = reader is not None and reader.output[0] in quantised_tensors and reader.op_type in ACTIVATIONS

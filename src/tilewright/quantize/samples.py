@@ -1,4 +1,4 @@
-"""The options of quantisation, its samples, and the task of a scheme: a model with samples and options."""
+"""The options of quantisation, its samples, and its task: a model with samples and options."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tilewright.model.shapes import Shapes
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-#: Called with (steps done, steps in total, description of the steps).
+#: A callback(finished steps, all steps, description of the steps).
 Progress = Callable[[int, int, str], None]
-#: For each scheme, the options that not all schemes have.
+#: {scheme: its options}. Options that all schemes have are not listed.
 ACCEPTS = {
     "affine": ("method", "activations"),
     "symmetric": ("method",),
@@ -27,15 +27,15 @@ ACCEPTS = {
     "pow2": ("residuals",),
 }
 SCHEMES = tuple(ACCEPTS)
-#: The values to which `pow2` adds residuals: unrounded sums, or rounded codes.
+#: `pow2` adds residuals to unrounded sums or to rounded codes.
 RESIDUALS = ("sums", "rounded")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of quantisation. ACCEPTS lists the schemes with `method`, `activations` and `residuals`.
+    """Options of quantisation. Not all schemes have `method`, `activations` and `residuals` (see ACCEPTS).
 
-    `shapes` maps the names of inputs with open extents to their shapes; `until` names values that replace the outputs.
+    `shapes` maps inputs with open extents to their shapes. `until` names values that become the outputs.
     """
 
     scheme: str = "affine"
@@ -47,7 +47,7 @@ class Options:
     until: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Check the scheme and its options. Raises InputError if the scheme is unknown or does not have an option."""
+        """Raises InputError if the scheme is unknown, or if it does not have an option that was changed."""
         if self.scheme not in ACCEPTS:
             reason = f"there is no scheme '{self.scheme}'"
             raise InputError(option("--scheme"), reason, one_of(self.scheme, ACCEPTS))
@@ -66,9 +66,9 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A prepared float model, the samples for the choice of its scales, and the options of quantisation.
+    """A prepared float model, the calibration samples, and the options of quantisation.
 
-    Nodes that read or write a tensor in `unbounded`, which contains NaN or infinity, stay in float32.
+    The tensors in `unbounded` contain NaN or infinity. Nodes that read or write such a tensor stay in float32.
     """
 
     model: ModelProto
@@ -79,10 +79,10 @@ class Task:
 
 
 def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: str | Path | None = None) -> Samples:
-    """Return the samples in a file, or in a folder's files sorted by name.
+    """Return the samples in a file, or in the files of a folder in the order of their names.
 
-    Raises InputError, naming the file, if there are no samples, if the samples do not fit the model, or if there are
-    images without a conversion in `pixels`.
+    Raises InputError, naming the file, if there are no samples, if the samples do not fit the model, or if images are
+    given without `pixels`.
     """
     path = Path(path)
     files = path.iterdir() if path.is_dir() else [path]
@@ -95,7 +95,7 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
 def feeds(
     given: Samples, progress: Progress | None = None, what: str = "", part: int = 0, parts: int = 1
 ) -> Iterator[dict[str, Array]]:
-    """Yield {input name: array} for each sample, and report `progress` of pass `part` of `parts`."""
+    """Yield {input name: array} for each sample. Report the progress of pass number `part` of `parts` passes."""
     for index in range(given.count):
         yield {name: array[index, ...] for name, array in given.values.items()}
         if progress:

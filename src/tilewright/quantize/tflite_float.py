@@ -1,7 +1,7 @@
-"""An ONNX model made from a float .tflite file: its values and constants. Weights may be float16, or int8 with scales.
+"""An ONNX model under construction from a float .tflite file. Weights may be float16, or int8 with scales.
 
-Values of four axes are channels-first between convolutions, and in the file's order of axes for operators that depend
-on this order. The inputs and outputs of the model keep the file's order.
+Values with four axes are channels-first between convolutions. Operators that depend on the order of axes get values in
+the order of the file, which is also the order of the model's inputs and outputs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tilewright.model.tflite import folded
 from tilewright.model.tflite_file import Call, read
 
 OPSET = 14
-IR_VERSION = 8  # the first opset with HardSwish
+IR_VERSION = 8  # for OPSET, the first opset with HardSwish
 
 
 class Conversion:
     """An ONNX model under construction. Raises UnsupportedError if an input of the file is not float32.
 
-    `in_file_order` and `channels_first` map each value to its ONNX name in the given order of axes, if this name
-    exists: a transpose is added when an operator first needs a missing order.
+    `in_file_order` and `channels_first` map values to their ONNX names in this order of axes. If a value is needed in
+    an order in which it has no name, a transpose is added.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class Conversion:
                 raise UnsupportedError(f"input '{name}'", f"is {tensor.dtype}, not float32", how)
 
     def fold(self, call: Call) -> bool:
-        """Compute an operator with constant inputs, and store its result; return whether this was possible."""
+        """Compute an operator with constant inputs and store its result. Return False for other operators."""
         data = folded(call)
         if data is None and call.code == "DEQUANTIZE" and call.tensor(0).data is not None:
             data = self.real(call.tensor(0))
@@ -63,7 +63,7 @@ class Conversion:
         return True
 
     def real(self, tensor: Tensor) -> Array:
-        """Return a constant as float32; integers with scales are dequantised. Raises UnsupportedError otherwise."""
+        """Return a constant as float32, dequantised if it has scales. Raises UnsupportedError for other tensors."""
         data = tensor.data
         if data is None:
             raise UnsupportedError(f"tensor '{tensor.name}'", "is computed where a constant is required")
@@ -81,7 +81,7 @@ class Conversion:
 
     def add(self, kind: str, inputs: Sequence[str], hint: str, count: int = 1, **attributes: Any) -> list[str]:
         outputs = [fresh_name(hint, self.names) for _ in range(count)]
-        name = fresh_name(f"{hint}:{kind}", self.names)  # not Mul_1, a name that onnxruntime may give to new nodes
+        name = fresh_name(f"{hint}:{kind}", self.names)  # with a colon, because onnxruntime names new nodes like Mul_1
         self.nodes.append(helper.make_node(kind, list(inputs), outputs, name, **attributes))
         return outputs
 
@@ -98,9 +98,9 @@ class Conversion:
         activation: Activation = "none",
         **attributes: Any,
     ) -> None:
-        """Add the node of an operator with one result, on `x` [its input 0] and named constants; store the result.
+        """Add a node with one result, and store the result. Its inputs are `x` [input 0 of the call] and `constants`.
 
-        `first`: the node computes channels first.
+        If `first`, the node computes with channels first.
         """
         x = call.tensor(0) if x is None else x
         inputs = [self.value(x, first)]
@@ -111,7 +111,7 @@ class Conversion:
         return self.add_one("Reshape", [value, self.constant("shape", np.array(shape, np.int64))], hint)
 
     def finish(self, call: Call, value: str, first: bool = False, activation: Activation = "none") -> None:
-        """Store the result of an operator after its fused activation."""
+        """Apply the fused activation of an operator, and store its result."""
         if activation == "relu":
             value = self.add_one("Relu", [value], call.output.name)
         elif activation != "none":
@@ -123,9 +123,9 @@ class Conversion:
         return self.add_one("Clip", [value, *limits], hint)
 
     def value(self, tensor: Tensor, first: bool = False) -> str:
-        """Return the ONNX name of a value in the file's order of axes, or `first`: four axes, channels first.
+        """Return the ONNX name of a value: with four axes and channels first if `first`, else in the file's order.
 
-        Constants broadcast to four axes. Raises ModelError if nothing has written the value.
+        Constants are reshaped to four axes if necessary. Raises ModelError if no operator has computed the value.
         """
         name = tensor.name
         names, others = (
@@ -133,7 +133,7 @@ class Conversion:
         )
         if name in names:
             return names[name]
-        # Integer constants without a scale are indices or shapes, which stay integers.
+        # Integer constants without a scale are indices or shapes, so they stay integers.
         if tensor.data is not None:
             integers = tensor.data.dtype.kind in "ib" and tensor.quant is None and not first
             data = tensor.data if integers else self.real(tensor)
@@ -148,17 +148,20 @@ class Conversion:
         return names[name]
 
     def prefers_first(self, tensors: Sequence[Tensor], rank: int) -> bool:
-        """Return whether an element-wise operator should compute channels first, like one of its computed operands."""
+        """Return whether an element-wise operator should compute with channels first.
+
+        It should if some computed operand exists only with channels first, and if all operands have four axes.
+        """
         computed = [tensor for tensor in tensors if tensor.data is None]
         is_first = any(x.name in self.channels_first and x.name not in self.in_file_order for x in computed)
         return rank == 4 and is_first and all(len(x.shape) == 4 for x in computed)
 
     def keep(self, tensor: Tensor, name: str, first: bool) -> None:
-        """Record that the ONNX value `name` is the tensor, channels first or in the file's order."""
+        """Record the ONNX name of a tensor, with channels first or in the file's order."""
         (self.channels_first if first else self.in_file_order)[tensor.name] = name
 
     def model(self) -> ModelProto:
-        """Return the model. Raises UnsupportedError if an output is not float32."""
+        """Raises UnsupportedError if an output is not float32."""
         ends: list[ValueInfoProto] = []
         for name in self.outputs:
             tensor = self.tensors[name]

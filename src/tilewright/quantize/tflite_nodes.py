@@ -1,4 +1,4 @@
-"""Converts float .tflite models to ONNX, which the schemes quantise: the ONNX nodes of each operator."""
+"""Converts float .tflite models to ONNX, operator by operator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.model.tflite import TRANSLATE, check_lstm
 from tilewright.model.tflite_file import Call
 from tilewright.quantize.tflite_float import Conversion
 
-#: Operators with the same meaning in ONNX. All are element-wise.
+#: Element-wise operators with the same meaning in ONNX.
 SAME_MEANING = {
     "ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min", "POW": "Pow",
     "RELU": "Relu", "LOGISTIC": "Sigmoid", "TANH": "Tanh", "HARD_SWISH": "HardSwish", "ABS": "Abs", "NEG": "Neg",
@@ -30,20 +30,20 @@ SAME_MEANING = {
 CLAMPS: dict[str, Activation] = {"RELU6": "relu6", "RELU_N1_TO_1": "relu_n1_to_1"}
 BLOCKS = {"DEPTH_TO_SPACE": "DepthToSpace", "SPACE_TO_DEPTH": "SpaceToDepth"}
 INT64_MIN = -(1 << 63)
-#: The largest number of steps of an LSTM: each step becomes about 15 nodes.
+#: The largest number of steps of an LSTM. Each step becomes about 15 nodes.
 MAX_STEPS = 256
 
 
 def converted(path: Path) -> ModelProto:
     """Return the ONNX model of a float .tflite file.
 
-    Raises ModelError if the file is damaged, and UnsupportedError if the model is quantised already, or if an operator
-    or type is not supported.
+    Raises ModelError if the file is damaged. Raises UnsupportedError if the model is already quantised, or if an
+    operator or type is not supported.
     """
     with in_file(path):
         net = Conversion(path)
         for index, call in enumerate(net.calls):
-            # `fold` may have replaced computed inputs by constants.
+            # Inputs may have become constants, because `fold` has computed an earlier operator.
             convert(net, replace(call, inputs=tuple(t and net.tensors[t.name] for t in call.inputs)), index)
         return net.model()
 
@@ -106,7 +106,7 @@ def _window(window: ops.Window) -> dict[str, Any]:
 
 @singledispatch
 def emit(op: Op, net: Conversion, call: Call) -> None:
-    """Add the nodes of a TFLite operator that means `op`. Raises UnsupportedError by default."""
+    """Add the nodes of a TFLite operator that corresponds to `op`. Raises UnsupportedError for other operators."""
     raise UnsupportedError(call.where, f"{call.code} is not supported in float models")
 
 
@@ -125,7 +125,7 @@ def _(op: ops.TransposeConv2D, net: Conversion, call: Call) -> None:
     x = call.tensor(2)
     before = op.window.padding[::2]
     axes = zip(x.shape[1:3], op.window.stride, op.window.kernel, op.size, before, strict=True)
-    # The margins by which the products exceed the output (cut off), or fall short of it (filled with zeros).
+    # Products beyond the end of the output are cut off (pads). An end without products is zero (output_padding).
     reach = [(extent - 1) * stride + kernel - size - start for extent, stride, kernel, size, start in axes]
     pads = [*before, *(max(0, beyond) for beyond in reach)]
     settings = {**_window(op.window), "pads": pads, "output_padding": [max(0, -beyond) for beyond in reach]}
@@ -183,7 +183,7 @@ def _(op: ops.Softmax, net: Conversion, call: Call) -> None:
 @emit.register
 def _(op: ops.Reshape, net: Conversion, call: Call) -> None:
     x = call.tensor(0)
-    flat = len(x.shape) == 4 and x.shape[1:3] == (1, 1)  # the order of axes does not matter
+    flat = len(x.shape) == 4 and x.shape[1:3] == (1, 1)  # the result is the same for both orders of axes
     value = net.value(x, flat and x.name in net.channels_first)
     net.finish(call, net.reshaped(value, call.output.shape, call.output.name))
 
@@ -201,7 +201,7 @@ def _(op: ops.Transpose, net: Conversion, call: Call) -> None:
 @emit.register
 def _(op: ops.Slice, net: Conversion, call: Call) -> None:
     ends = np.array(op.begin, np.int64) + np.array(op.counts, np.int64) * np.array(op.steps, np.int64)
-    ends = np.where(ends < 0, INT64_MIN, ends)  # an end before the first element: -1 would mean the last element
+    ends = np.where(ends < 0, INT64_MIN, ends)  # -1 would be the last element, not the position before the first
     numbers = (op.begin, ends, range(len(ends)), op.steps)
     places = [net.constant("places", np.array(column, np.int64)) for column in numbers]
     value = net.add_one("Slice", [net.value(call.tensor(0)), *places], call.output.name)
@@ -277,7 +277,7 @@ def _resize_bilinear(net: Conversion, call: Call) -> None:
 
 
 def _lstm(net: Conversion, call: Call) -> None:
-    """Add an LSTM as separate steps, so that its products are quantised. Each sample starts from zero states."""
+    """Add the steps of an LSTM as separate nodes, so that its products are quantised. The initial states are zero."""
     check_lstm(call)
     major = call.option("TimeMajor", False)
     name = call.output.name
@@ -293,7 +293,7 @@ def _lstm(net: Conversion, call: Call) -> None:
     gates = net.add_one("Gemm", [x, net.constant(f"{name}:w", w)], name, transB=1)
     batches = net.constant("sizes", np.array([batch] * steps, np.int64))
     parts = net.add("Split", [gates, batches], name, steps, axis=0) if steps > 1 else [gates]
-    # One Gemm computes the products with the inputs of all steps; each step adds the products with the previous hidden
+    # One Gemm computes the products of the inputs of all steps. Each step adds the products of the previous hidden
     # state.
     recurrent = net.constant(f"{name}:r", r)
     quarters = net.constant("sizes", np.array([size] * 4, np.int64))
@@ -301,7 +301,7 @@ def _lstm(net: Conversion, call: Call) -> None:
     cell = ""
     states = list[str]()
     axis = net.constant("axis", np.array([0 if major else 1], np.int64))
-    # The first step has no products with the hidden state or the cell state, since both states are zero.
+    # The first step has no products of the states, because both states are zero.
     for part in parts:
         added = net.add_one("Gemm", [hidden, recurrent, bias], name, transB=1) if hidden else bias
         total = net.add_one("Add", [part, added], name)

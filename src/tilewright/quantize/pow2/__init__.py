@@ -16,7 +16,7 @@ from tilewright.quantize.samples import Task
 
 @dataclass(frozen=True, eq=False)
 class Pow2Result:
-    """The result of the scheme: the QDQ model, with its plan and scales."""
+    """The quantised model (QDQ), its plan and its scales."""
 
     model: ModelProto
     plan: Plan
@@ -24,14 +24,14 @@ class Pow2Result:
 
 
 def quantize(task: Task) -> Pow2Result:
-    """Quantise a task to QDQ. Raises UnsupportedError if no scales obey the rules of the scheme.
+    """Quantise a task to QDQ. Raises UnsupportedError if no scales satisfy the rules of the scheme.
 
-    If the option `residuals` is "rounded", each addition is a separate step, with both operands rounded to int8.
+    If the option `residuals` is "rounded", each addition is a separate step, and its operands are rounded to int8.
     """
     net = Network(task.model, task.unbounded)
     joins = (False,) if task.options.residuals == "rounded" else (True, False)
-    # The rules of the scheme may have no solution for a plan. So later tries drop preferences: first equal scales of
-    # the operands of an addition, then residuals inside the sums.
+    # A plan may have no scales that satisfy the rules of the scheme. Each further try gives up one property of the
+    # plan: first equal scales for both operands of an addition, then residuals inside of sums.
     tries = [(residuals, equal) for residuals in joins for equal in (True, False)]
     while True:
         decided = plan(net, *tries.pop(0))
@@ -39,6 +39,6 @@ def quantize(task: Task) -> Pow2Result:
             scales = Scales(decided, choose(decided, task))
             scales.settle()
             return Pow2Result(Writer(scales).model(), decided, scales)
-        except UnsupportedError:  # such as a residual path whose gain is too large for one scale
+        except UnsupportedError:  # for example, one scale cannot cover a residual path with a large gain
             if not tries:
                 raise

@@ -1,4 +1,4 @@
-"""Writes the plan as a standard QDQ graph in which all scales are powers of two and all zero points are 0."""
+"""Writes a plan as a standard QDQ graph. All scales are powers of two, and all zero points are 0."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tilewright.quantize.names import Names, tensors_of
 from tilewright.quantize.pow2.plan import AVERAGES, Step, divisor
 from tilewright.quantize.pow2.scales import Scales, codes
 
-#: An entry of the model's metadata_props, for information: the names of the convolutions whose unrounded results are
-#: read by an addition, in order.
+#: An informative entry of the model's metadata_props: the names of the convolutions whose unrounded result an addition
+#: reads.
 UNROUNDED = "tilewright.unrounded"
 
 
 class Writer:
-    """Writes the QDQ graph of a plan, and collects the nodes and constants written so far."""
+    """Writes the QDQ graph of a plan. `nodes` and `constants` are those written so far."""
 
     def __init__(self, scales: Scales) -> None:
         self.net = scales.plan.net
@@ -46,14 +46,13 @@ class Writer:
         return model
 
     def step(self, step: Step) -> None:
-        """Write a step: its node, the nodes fused into it, its int8 constants, and the quantisation of its outputs."""
+        """Write a step: its node, its fused nodes, its int8 constants, and the quantisation of its outputs."""
         node = NodeProto()
         node.CopyFrom(step.node)
         for index, name in enumerate(node.input):
             if name not in self.plan.group:
                 continue
-            # The input of a step is the dequantised tensor. A constant has separate codes in each step, at the scale of
-            # its group.
+            # A node reads the dequantised tensor. Each step has its own codes of a constant, as the scales may differ.
             if not self.net.is_constant(name):
                 node.input[index] = self.real(name)
             elif name in step.inputs and step.role != "host":
@@ -77,7 +76,7 @@ class Writer:
             self.quantised(name, last.output[index])
 
     def quantised(self, name: str, source: str) -> None:
-        """If `name` is int8 in the plan, write QuantizeLinear and DequantizeLinear of its real values, `source`."""
+        """If the tensor `name` is int8 in the plan, quantise and dequantise its real values, the tensor `source`."""
         if name not in self.plan.group:
             return
         scale = self.scale(self.scales.of(name))
@@ -87,11 +86,11 @@ class Writer:
         self.add("DequantizeLinear", [middle, scale, zero], self.real(name))
 
     def real(self, name: str) -> str:
-        """Return the name of the tensor with the real values of int8 tensor `name`; a model output keeps its name."""
+        """Return the name of the dequantised values of an int8 tensor. An output of the model keeps its name."""
         return name if name in self.net.outputs else self.tensor(f"{name}_DequantizeLinear_Output", name)
 
     def weights(self, step: Step, node: NodeProto) -> None:
-        """Write constant weights of a Conv, Gemm or MatMul in int8, and its bias in int32 at the scale of the sums."""
+        """Write the weights of a product in int8, and its bias in int32 at the scale of the sums."""
         stored = self.tensor(f"{step.name}_weight", step.name)
         node.input[1] = self.quantised_constant(stored, step.weights, self.scales.weights[step.name])
         if step.bias:
@@ -100,11 +99,11 @@ class Writer:
             node.input[2] = self.store(self.tensor(f"{step.name}_bias", step.name), values, unit)
 
     def quantised_constant(self, stored: str, name: str, exponent: int) -> str:
-        """Write the constant `name` as int8 codes named `stored`; return the name of their real values."""
+        """Write the constant `name` as int8 codes under the name `stored`. Return the name of their real values."""
         return self.store(stored, codes(self.net.constant(name), exponent).astype(np.int8), exponent)
 
     def store(self, name: str, values: Array, exponent: int) -> str:
-        """Write integer codes and a DequantizeLinear of these codes; return the name of the resulting real values."""
+        """Write integer codes with a DequantizeLinear. Return the name of their real values."""
         real = self.tensor(f"{name}_DequantizeLinear_Output", name)
         if name not in self.constants:
             self.constants[name] = values
@@ -126,10 +125,10 @@ class Writer:
 
 
 def exact(model: ModelProto) -> ModelProto:
-    """Return a pow2 model as float32 operators with which onnxruntime reproduces its integer arithmetic.
+    """Convert a pow2 model to float32 operators with which onnxruntime reproduces its integer arithmetic.
 
-    Tensors keep their names. As scales are powers of two, codes and sums of products up to 2**24 times their scale are
-    exact in float32; a larger int32 sum may be rounded to 24 bits before its shift.
+    Tensors keep their names. Scales are powers of two, so codes, and sums of products up to 2**24 times their scale,
+    are exact in float32. A larger int32 sum may be rounded to 24 bits before its shift.
     """
     averaging = any(node.op_type in AVERAGES for node in model.graph.node)
     net = Network(shape_inference.infer_shapes(model) if averaging else model)
@@ -139,7 +138,7 @@ def exact(model: ModelProto) -> ModelProto:
     constants = {half: 0.5, lowest: -128.0, highest: 127.0}
     for node in net.nodes:
         if node.op_type == "QuantizeLinear":
-            # scale * clip(floor(x / scale + 1/2), -128, 127), together with the dequantise below: onnxruntime's
+            # clip(floor(x / scale + 1/2), -128, 127) rounds ties upwards, as the scheme does. onnxruntime's
             # QuantizeLinear would round ties to even.
             scale = float(net.constant(node.input[1]))
             up, down = fresh(f"times_{1 / scale:g}"), fresh(f"times_{scale:g}")
@@ -156,8 +155,8 @@ def exact(model: ModelProto) -> ModelProto:
             down = fresh(f"times_{float(net.constant(node.input[1])):g}")
             nodes.append(helper.make_node("Mul", [node.input[0], down], node.output))
         elif count := _count(net, node):
-            # If the number of codes is not a power of two, convert the mean back to the sum of the codes, an integer,
-            # and multiply the sum by the scheme's factor of seven bits.
+            # The scheme multiplies the sum by a factor of seven bits, but the node returns the mean. Therefore convert
+            # the mean back to the sum of the codes, which is an integer, and multiply this sum by the factor.
             unit = float(net.constant(net.producer[node.input[0]].input[1]))
             factor, exponent = mean_factor(count)
             name = node.output[0]
@@ -185,7 +184,7 @@ def exact(model: ModelProto) -> ModelProto:
 def with_nodes(
     model: ModelProto, name: str, nodes: list[NodeProto], kept: Collection[str], constants: Mapping[str, Array]
 ) -> ModelProto:
-    """Return a model with other nodes, with its constants that are in `kept`, and with further constants."""
+    """Return a model with new nodes. Its initializers are those in `kept`, and `constants`."""
     source = model.graph
     initializers = [tensor for tensor in source.initializer if tensor.name in kept]
     initializers += [numpy_helper.from_array(value, title) for title, value in constants.items()]
@@ -194,7 +193,7 @@ def with_nodes(
 
 
 def _count(net: Network, node: NodeProto) -> int:
-    """Return the number of codes that a node averages with a factor; 0 for other nodes."""
+    """Return the number of codes of an average, or 0 if the node is no average or needs no factor (a power of two)."""
     if node.op_type not in AVERAGES:
         return 0
     before, after = net.producer.get(node.input[0]), net.consumers.get(node.output[0], [])

@@ -21,11 +21,11 @@ from tilewright.quantize.names import Groups
 Role = Literal["product", "sum", "average", "keep", "host"]
 
 AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")
-#: The largest number of elements of an average with which their sum times its factor fits int32.
+#: Up to this number of elements of an average, the product of their sum and its factor fits int32.
 MOST = 1 << 16
 MOVING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "DepthToSpace", "SpaceToDepth", "Pad")
 SELECTING = ("MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Concat", "Tile", "Expand", "Resize")
-#: The role of each operator. Other operators, and forms that shifts cannot compute, run on the host.
+#: The role of each operator. The host runs other operators, and nodes that shifts cannot compute.
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("Conv", "Gemm", "MatMul"), "product"),
     "Add": "sum",
@@ -35,7 +35,7 @@ ROLES: dict[str, Role] = {
 
 
 def role(net: Network, node: NodeProto) -> tuple[Role, str]:
-    """Return the role of a node and, for the role "host", the reason (else "")."""
+    """Return the role of a node, and the reason if the role is "host" (else "")."""
     kind = node.op_type
     if not all(net.is_float(name) for name in node.output):
         return "host", f"{kind} does not give float32"
@@ -49,7 +49,7 @@ def role(net: Network, node: NodeProto) -> tuple[Role, str]:
 
 
 def data_inputs(net: Network, node: NodeProto) -> list[str]:
-    """Return a node's inputs that are activations, without weights, shapes, bounds or other settings."""
+    """Return the activations that a node reads, without weights, shapes, bounds or other settings."""
     kind = node.op_type
     if kind in ("Concat", "Add", "MatMul"):
         return [name for name in node.input if not (kind == "MatMul" and net.is_constant(name))]
@@ -57,7 +57,7 @@ def data_inputs(net: Network, node: NodeProto) -> list[str]:
 
 
 def _changes_codes(net: Network, node: NodeProto) -> str:
-    """Return why a node changes codes instead of moving or selecting them; "" if the node keeps codes."""
+    """Return why a node computes new codes, or "" if it only moves or selects codes."""
     if node.op_type == "Pad":
         value = operand(node, 2)
         zero = not value or (net.is_constant(value) and not net.constant(value).any())
@@ -69,7 +69,7 @@ def _changes_codes(net: Network, node: NodeProto) -> str:
 
 
 def _not_a_product(net: Network, node: NodeProto) -> str:
-    """Return why a weighted node is not a plain sum of products; "" if it is a plain sum."""
+    """Return why a node is not a plain sum of products with an optional bias, or "" if it is one."""
     kind = node.op_type
     bias = operand(node, 2)
     if kind == "MatMul":
@@ -87,7 +87,7 @@ def _not_a_product(net: Network, node: NodeProto) -> str:
 
 
 def _not_an_average(net: Network, node: NodeProto) -> str:
-    """Return why an average is not a sum divided by one known number of elements; "" if it is such a quotient."""
+    """Return why a node does not divide all sums by the same known number, or "" if it does."""
     if node.op_type == "AveragePool":
         if attribute(node, "ceil_mode", 0) or (is_padded(node) and not attribute(node, "count_include_pad", 0)):
             return "AveragePool divides by fewer elements at the border"
@@ -98,7 +98,7 @@ def _not_an_average(net: Network, node: NodeProto) -> str:
 
 
 def divisor(net: Network, node: NodeProto) -> int:
-    """Return the number of elements in the sum of each result of an averaging node."""
+    """Return the number of elements over which an averaging node takes the mean."""
     if node.op_type == "AveragePool":
         return prod(attribute(node, "kernel_shape"))
     return prod(net.shape(node.input[0])) // prod(net.shape(node.output[0]))
@@ -106,19 +106,19 @@ def divisor(net: Network, node: NodeProto) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A node and the nodes fused into it: an Add of a residual to its sums, then a Relu or Clip."""
+    """A node and its fused nodes: an Add of a residual to the sums (`addition`), then a Relu or Clip (`activation`)."""
 
     node: NodeProto
     role: Role
     activation: NodeProto | None
-    #: The tensors that the node reads, without the residual.
+    #: The activations that the node reads, without the residual.
     inputs: tuple[str, ...]
     #: The results of the last fused node.
     outputs: tuple[str, ...]
-    reason: str = ""  # why the role is "host"
+    reason: str = ""  # for the role "host"
     addition: NodeProto | None = None
     residual: str = ""
-    #: The constants of a product; the weights are empty if both operands are activations.
+    #: Names of the constants of a product. `weights` is empty if both operands are activations.
     weights: str = ""
     bias: str = ""
 
@@ -133,7 +133,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps in graph order. `group` maps each int8 tensor to the representative of all tensors with its scale."""
+    """The steps in graph order. `group` maps each int8 tensor to one of the tensors that must share its scale."""
 
     net: Network
     steps: tuple[Step, ...]
@@ -141,16 +141,17 @@ class Plan:
 
 
 def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> Plan:
-    """Decide for every node whether it runs in integers or on the host, and which tensors share a scale.
+    """Decide for each node whether it runs in integers or on the host, and which tensors share a scale.
 
-    Matrix products and convolutions always run in integers; sums, averages and moves run in integers if their data are
-    already integers. With `residuals`, an addition that is the only reader of a convolution's result is part of the
-    convolution's sums. If `equal_operands`, the operands of other additions share a scale.
+    Matrix products and convolutions run in integers if possible. Averages and moves run in integers if their inputs are
+    integers, and sums if one of their inputs is. With `residuals`, an addition that is the only reader of a
+    convolution's result is part of the sums of the convolution. If `equal_operands`, the operands of other additions
+    share a scale.
     """
     steps = _fuse(net, residuals)
     integer_steps = _forward(net, steps)
     _backward(net, steps, integer_steps)
-    # Tensors of integer steps are int8. A move keeps codes, so its input and its result share a scale.
+    # All tensors of integer steps are int8. A move keeps codes, so its inputs and results share a scale.
     groups = Groups(name for index in sorted(integer_steps) for name in (*steps[index].reads, *steps[index].outputs))
     for index, step in enumerate(steps):
         if index not in integer_steps:
@@ -164,13 +165,13 @@ def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> P
 
 
 def _fuse(net: Network, residuals: bool) -> list[Step]:
-    """Make one step per node; fuse a Relu or Clip if it is the only reader of a product, sum or average.
+    """Make a step for each node. A Relu or Clip is fused if it is the only reader of a product, sum or average.
 
-    With `residuals`, an addition is fused with one of its operands, a product, into a step at the position of the
-    addition.
+    With `residuals`, an addition and the product that computes one of its operands become one step, at the position of
+    the addition.
     """
-    # `fused` has the results of nodes that are a part of another step. Since nodes are in order, a product and its
-    # addition precede the activation that reads their result.
+    # `fused` has the results of nodes that belong to another step. Nodes are in execution order, so products and
+    # additions are visited before the activations that read them.
     product_of = {
         add.output[0]: product for add in net.nodes if residuals and (product := _joined_product(net, add)) is not None
     }
@@ -200,10 +201,10 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
 
 
 def _joined_product(net: Network, add: NodeProto) -> NodeProto | None:
-    """Return the Conv or Gemm with which an addition, the only reader of its result, can fuse; shapes must be equal.
+    """Return the Conv or Gemm that can be fused with an addition, or None.
 
-    If the addition can fuse with both operands, return the operand with the larger weights. Return None if it can fuse
-    with no operand, or if a tensor is added to itself.
+    The addition must be the only reader of the result, all shapes must be equal, and a tensor must not be added to
+    itself. If both operands are possible, the one with the larger weights is returned.
     """
     shapes = {net.shape(name) for name in (*add.input, *add.output)}
     if add.op_type != "Add" or len(shapes) > 1 or any(net.is_constant(name) for name in add.input):
@@ -222,7 +223,7 @@ def _joined_product(net: Network, add: NodeProto) -> NodeProto | None:
 
 
 def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
-    """Return whether `node` (Relu or Clip; for an average, Relu or Clip 0..6) can clamp `name` before rounding."""
+    """Return whether `node` is a Relu or Clip of `name` that can be fused. Averages allow only Relu and Clip 0..6."""
     if node.op_type not in ACTIVATIONS or node.input[0] != name:
         return False
     bounds = [bound for bound in node.input[1:] if bound]
@@ -232,7 +233,7 @@ def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
 
 
 def _forward(net: Network, steps: list[Step]) -> set[int]:
-    """Return the indices of the integer steps: Conv, Gemm, MatMul, and steps with data from integer steps only."""
+    """Return the indices of the steps that run in integers: products, and the steps that read their results."""
     integer_steps: set[int] = set()
     stored: set[str] = set()
     for index, step in enumerate(steps):
@@ -246,12 +247,12 @@ def _forward(net: Network, steps: list[Step]) -> set[int]:
 
 
 def _backward(net: Network, steps: list[Step], integer_steps: set[int]) -> None:
-    """Add to the integer steps each move (Pad, Reshape ...) whose result only integer steps read: it moves codes."""
+    """Add each move (Pad, Reshape ...) whose readers are all integer steps: then it can move codes."""
     readers: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for name in step.reads:
             readers.setdefault(name, []).append(index)
-    # Go backwards, so that a chain of moves before an integer step is added from its last move to its first.
+    # Go backwards, because a move is added only after all its readers, which may be moves, too.
     for index in reversed(range(len(steps))):
         step = steps[index]
         used = [reader for name in step.outputs for reader in readers.get(name, [])]
