@@ -1,8 +1,8 @@
 """Count the events of a launch: arithmetic by command, bytes of operands and results, and the rows of DDR.
 
-A compute command reads each element of its operands once, and writes each element of its results once, at most
-`eu_bytes` bytes of a lane at a time. Two figures are not published, and therefore marked as unknown: repeated reads of
-operands by the cube, and the steps of divisions and functions.
+A compute command reads each element of its operands once, and writes each element of its results once. An access
+transfers at most `eu_bytes` bytes of a lane. Two figures are not published, and therefore marked as unknown: repeated
+reads of operands by the cube, and the steps of divisions and functions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FLOAT = {"add": "float_add", "multiply": "float_multiply"}
 
 
 def events(program: ElaboratedProgram, config: Config, trace: Trace | None, samples: int) -> Events:
-    """Return the events of a launch for one of its `samples` samples.
+    """Return the events of a launch per sample (`samples`: the number of its samples).
 
     Bursts are in the order in which the commands start; without a trace, they are in program order.
     """

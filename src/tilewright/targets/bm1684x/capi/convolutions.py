@@ -176,7 +176,7 @@ def _sizes(call: Args, transposed: str) -> dict[str, tuple[int, int]]:
         columns = call["right_size"]
     else:
         columns = call["right_columns"]
-        if "left_dtype" in call and "out_dtype" not in call:  # integer products fill the last channel
+        if "left_dtype" in call and "out_dtype" not in call:  # an integer product fills the last channel
             columns = -(-columns // call["right_width"]) * call["right_width"]
     if transposed == "left_transposed":
         return {"L": (rows, depth), "R": (rows, columns), "y": (depth, columns)}

@@ -41,7 +41,7 @@ ACCUMULATED = Place("dst", I16)
 TRANSPOSED = Place("src", shape=transposed_cw)
 
 
-#: The unsigned type of a width, in bytes.
+#: For each width in bytes, the unsigned type.
 BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
 
 

@@ -113,8 +113,8 @@ class Gather:
         if not folded:
             return 0, extent, 0
         step = self.window.stride[axis]
-        # Returns the range [first, end) of gathered rows (or columns) to copy, and the input row (or column) of the
-        # first. Gathered row r copies row begin + r * step of the input.
+        # Returns first, end and source: the gathered rows (or columns) [first, end) copy input rows (or columns) from
+        # `source` on. Gathered row r copies row begin + r * step of the input.
         begin = tap * self.window.dilation[axis] - self.window.pads[2 * axis]
         first = max(0, -(begin // step))  # rounds up: the smallest row with begin + first * step >= 0
         end = min(extent, -(-(size - begin) // step))

@@ -1,6 +1,7 @@
 """Compile firmware (kernels in C and the recorder, as a shared library), and the library for hosts in C.
 
-Two files are generated: `tpu_calls.h` declares the API functions, and `calls.c` defines them to record their calls.
+Two files are generated: `tpu_calls.h` declares the API functions, and `calls.c` defines functions that record the
+calls.
 
 A library is native code for this computer. Building a library does not run its code. Loading a library runs its code in
 a separate process.

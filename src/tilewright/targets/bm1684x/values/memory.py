@@ -53,7 +53,7 @@ OFFSETS: Mapping[tuple[str, DType], tuple[int, int]] = {
     ("cos", F16): (2752, 16),
     ("cos", BF16): (2816, 16),
 }
-#: The number of entries in static memory, if it exceeds the number of entries that a program loads.
+#: For tables with more entries than a program loads: the number of entries in static memory.
 STORED: Mapping[tuple[str, DType], int] = {
     ("exp", F32): 32,
     ("log", F32): 64,

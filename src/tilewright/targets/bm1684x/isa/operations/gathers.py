@@ -176,7 +176,7 @@ def first_ones(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def mask_select(v: Values) -> dict[str, Array]:
-    """Return y and counts.
+    """Return the selected elements of each row (y), and their numbers (counts).
 
     Each row of y begins with the elements of x for which `mask` (n, c, 1, w) is not 0. The rest of the row comes from
     `y_before`. `counts` (n, c, 1, 1) has the number of selected elements in each row.
