@@ -33,17 +33,15 @@ class Requantisation:
     """The requantisation of sums to codes on chip: the layout of its parameters, and its constants.
 
     The bias of an output tile depends on the taps that lie inside the image, because the zero point of the input is
-    part of the bias. Output rows with the same taps form a class, and so do output columns. `rows` and `columns`: the
-    class of each row and column. A channel tile has one bias tile for each pair of classes, then `factors` tiles of
-    factors. `immediates`: the constants in ALU instructions; None if the ALU has the operation REQ, which reads all
-    constants from tiles. `start`: the first value of a group's accumulators (see joint.py).
+    part of the bias. Output rows with the same taps form a class, and so do output columns. A channel tile has one bias
+    tile for each pair of classes, then `factors` tiles of factors.
     """
 
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    immediates: Immediates | None
+    rows: tuple[int, ...]  # the class of each output row
+    columns: tuple[int, ...]  # the class of each output column
+    immediates: Immediates | None  # constants in ALU instructions; None if the ALU has REQ, which reads tiles
     factors: int = FACTOR_TILES
-    start: Start = "zero"
+    start: Start = "zero"  # the first value of a group's accumulators (see joint.py)
 
     @cached_property
     def classes(self) -> tuple[int, int]:
@@ -95,42 +93,30 @@ class Residual(NamedTuple):
 class Layer:
     """The geometry of one layer, in tiles; equal layers have equal plans and instruction streams.
 
-    A layer of kind `repeat` writes each input tile `repeat` (rows, columns) times, side by side; an `add` layer reads
-    two tensors of the same shape. If `matrix`, the layer has no window, and its matrix rows are one row of tiles, with
-    config.batch matrix rows per tile.
-
     If `pool` is given, the layer's results are the maxima of its sums in that window, requantised (see kernels.Blocks);
     `grid` then has the rows and columns of sums, and `out` the rows and columns of results.
-
-    `size` and `out`: (rows, columns) of input and output tiles. `planes`: the number of bytes (byte planes) stored per
-    accumulator. `requantisation`: how the machine requantises sums; None if the host requantises them. `shared`:
-    whether all taps and channels use the same weight tile (pools). `carries`: whether a group adds to the top byte
-    plane that an earlier group left in the accumulators. The host subtracts this byte plane (see plan.carried).
-    `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`, `out` and `window`
-    count folded columns. `packing`: the layout as text for the report. `residual`: if given, a tensor of codes in the
-    layout of the output is added to the sums.
     """
 
-    size: tuple[int, int]
-    out: tuple[int, int]
+    size: tuple[int, int]  # rows and columns of input tiles
+    out: tuple[int, int]  # rows and columns of output tiles
     in_tiles: int
     out_tiles: int
-    packing: str
-    kind: Literal["sum", "max", "add", "repeat"] = "sum"
-    matrix: bool = False
+    packing: str  # the layout as text for the report
+    kind: Literal["sum", "max", "add", "repeat"] = "sum"  # `add` reads two tensors of the same shape
+    matrix: bool = False  # no window; a row of tiles has config.batch matrix rows per tile
     link: Link = "dense"
-    planes: int = 1
+    planes: int = 1  # the number of bytes (byte planes) stored per accumulator
     window: Window = Window()
     bands: tuple[tuple[int, int], ...] = ()
-    shared: bool = False
-    carries: bool = False
-    clamp: tuple[int, int] | None = None
-    fold: int = 1
-    requantisation: Requantisation | None = None
-    repeat: tuple[int, int] = (1, 1)
+    shared: bool = False  # whether all taps and channels use the same weight tile (pools)
+    carries: bool = False  # a group adds to the top byte plane that an earlier group left (see plan.carried)
+    clamp: tuple[int, int] | None = None  # bounds of a maximum
+    fold: int = 1  # neighbouring pixels in one tile (lowered.Fold); `size`, `out`, `window` count folded columns
+    requantisation: Requantisation | None = None  # None if the host requantises the sums
+    repeat: tuple[int, int] = (1, 1)  # `repeat` writes each input tile so many times (rows, columns)
     pool: Window | None = None
     grid: tuple[int, int] = (0, 0)
-    residual: Residual | None = None
+    residual: Residual | None = None  # codes in the layout of the output, added to the sums
 
     @cached_property
     def canonical(self) -> Layer:

@@ -36,29 +36,21 @@ class Parameters(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A layer and its constants.
-
-    `tiles` int8 [out tile, k, tap, block, block]: the weights; None if the host supplies them at every run.
-    `correction` int32 [row class, column class, channel]: the zero point of the input times the sum of the weights
-    whose taps lie inside the image; 0 by default, and for pools. The host or the biases subtract the correction from
-    the sums. `row_class`, `column_class`: the class of each output row and column (see classes_of). `parameters`: tiles
-    of parameters.py; None if the machine reads no parameters. `inputs`, `outputs` int64: the channels that the machine
-    reads and computes; None for all channels (see constant.py). `strip`: the layout of strips, if tiles hold strips
-    (see strips.py). `transposed`: whether the input has the layout [row][channel tile][column]. `alternatives`: other
-    forms of the same node.
-    """
+    """A layer and its constants."""
 
     layer: Layer
-    tiles: Array | None
+    tiles: Array | None  # int8 [out tile, k, tap, block, block]: weights; None if the host supplies them at every run
+    # int32 [row class, column class, channel]: the zero point of the input times the sum of the weights whose taps lie
+    # inside the image; 0 by default, and for pools. The host or the biases subtract the correction from the sums.
     correction: Array = field(default_factory=lambda: np.zeros((1, 1, 1), np.int32))
-    row_class: Array = field(default_factory=lambda: np.zeros(1, np.int64))
-    column_class: Array = field(default_factory=lambda: np.zeros(1, np.int64))
-    parameters: Array | None = None
-    inputs: Array | None = None
-    outputs: Array | None = None
-    strip: Strip | None = None
-    transposed: bool = False
-    alternatives: tuple[Lowered, ...] = ()
+    row_class: Array = field(default_factory=lambda: np.zeros(1, np.int64))  # class of each output row (classes_of)
+    column_class: Array = field(default_factory=lambda: np.zeros(1, np.int64))  # class of each output column
+    parameters: Array | None = None  # tiles of parameters.py; None if the machine reads no parameters
+    inputs: Array | None = None  # int64: the channels that the machine reads; None: all (see constant.py)
+    outputs: Array | None = None  # int64: the channels that the machine computes; None: all
+    strip: Strip | None = None  # the layout of strips, if tiles hold strips (see strips.py)
+    transposed: bool = False  # whether the input has the layout [row][channel tile][column]
+    alternatives: tuple[Lowered, ...] = ()  # other forms of the same node
 
     @property
     def form(self) -> str:

@@ -62,26 +62,21 @@ class Strip(NamedTuple):
 class NodeLayout:
     """A node of a launch: the layout of the node's tensors in tiles, and the plan as text.
 
-    `result`: the DRAM segment of the node's result, which begins at tile `first`; None if the host does not need the
-    result. `inputs`, `residual`, `weights`: the segments that the host fills. `tensors`: the tensors of `inputs`;
-    `residual` has pairs (segment, tensor). `chunks`: for weights that the host supplies, (first output tile, tiles,
-    first input tile, tiles) of each weight chunk; None for a view. `codes`: whether the result is codes; if not, the
-    result is sums, in byte planes. `turned`: whether the input has the layout [row][channel tile][column]. See Layer
-    and Lowered for the other fields. The default values describe a view.
+    See Layer and Lowered for the other fields. The default values describe a view.
     """
 
     node: str
     batch: int
     block: int
-    result: str | None = None
-    first: int = 0
-    inputs: list[str] = field(default_factory=list)
-    tensors: list[str] = field(default_factory=list)
-    residual: list[list[str]] = field(default_factory=list)
-    weights: str | None = None
-    chunks: list[list[int]] | None = None
+    result: str | None = None  # the DRAM segment of the result; None if the host does not need the result
+    first: int = 0  # the tile of the segment at which the result begins
+    inputs: list[str] = field(default_factory=list)  # the input segments, which the host fills
+    tensors: list[str] = field(default_factory=list)  # the tensors of `inputs`
+    residual: list[list[str]] = field(default_factory=list)  # residuals, as pairs (segment, tensor)
+    weights: str | None = None  # the segment of weights, if the host fills it
+    chunks: list[list[int]] | None = None  # of these weights: (first output tile, tiles, first input tile, tiles)
     matrix: bool = False
-    codes: bool = True
+    codes: bool = True  # False: the result is sums, in byte planes
     in_tiles: int
     in_pixels: int
     out_tiles: int
@@ -89,7 +84,7 @@ class NodeLayout:
     planes: int = 1
     fold: int = 1
     strip: list[int] | None = None
-    turned: bool = False
+    turned: bool = False  # whether the input has the layout [row][channel tile][column]
     plan: str
 
     @classmethod
