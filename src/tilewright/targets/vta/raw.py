@@ -151,6 +151,7 @@ def _addresses(path: Path, config: Config) -> dict[str, int]:
         except ValueError:
             form = "give KIND,PHYSICAL,INDEX or KIND,ADDRESS, in hexadecimal digits"
             raise ProgramError(f"{path}: line {number}", f"is {line!r}", form) from None
+        # KIND,PHYSICAL,INDEX gives an index in tiles; KIND,ADDRESS gives an address in bytes.
         addresses[word] = value * config.dram_tile_bytes(KINDS[word].memory) if len(values) > 1 else value
     return addresses
 
@@ -257,6 +258,7 @@ def _contents(
     kept = {segment.name for segment in moved}
     data = {name: content for name, content in image.data.items() if name in kept}
     given = {name: content for name, content in inputs.items() if name in kept}
+    # As outputs, all other segments return their bytes after the run.
     all_back = tuple(item if item.kind in FILLED else replace(item, kind="output") for item in moved)
     complete = LaunchImage(insns, all_back, data, image.bases)
     dram = complete.dram(given, 1)

@@ -216,12 +216,14 @@ def _stream_order(work_list: WorkList, order: list[Any]) -> StreamOrder:
     items: list[tuple[int, Item]] = []
     work = []
     for entry in order:
+        # A part of a split load is [number, first tile, tiles] (see _saved).
         number, *tiles = entry if isinstance(entry, list) else (entry,)
         layer, item = work_list.items[number]
         if tiles:
             assert isinstance(item, LoadTiles)
             item = item.some(Range(*tiles))
         items.append((layer, item))
+        # In `WorkList.items`, the loads follow the work.
         work.append(number if number < len(work_list.work) else -1)
     return StreamOrder(items, work, work_list.regions)
 

@@ -107,6 +107,7 @@ def starts(site: Site, op: Linear) -> Array:
         return np.arange(weights[3]) // (weights[3] // channels)
     outputs = weights[0]
     depth = weights[-1]
+    # All output channels of a group read the same input channels.
     groups = 1 if isinstance(op, FullyConnected) else channels // depth
     return np.arange(outputs) // (outputs // groups) * depth
 

@@ -115,6 +115,7 @@ def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
 def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
     """Yield a patch in parts whose shorter side, which is listed as micro-ops, has at most `limit` tiles."""
     top, bottom, left, right, _ = patch
+    # A patch as wide as the group is consecutive, so one loop covers it without a list.
     if right - left == width:
         yield patch
     elif bottom - top >= right - left:
@@ -229,14 +230,13 @@ def split_shift(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], 
 
 
 def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
-    """Return the tiles of a patch to list as micro-ops, and the loop that repeats the list for the other tiles.
-
-    The tiles along the shorter side are listed. A patch without gaps needs only one loop.
-    """
+    """Return the tiles of a patch to list as micro-ops, and the loop that repeats the list for the other tiles."""
     rows, columns = patch.bottom - patch.top, patch.right - patch.left
     start = patch.top * width + patch.left
+    # A patch without gaps needs only one loop.
     if columns == width or rows == 1:
         return np.array([start], np.int64), Dim(rows * columns, 1, 0)
+    # The shorter side is listed, so that the list needs fewer micro-ops.
     if rows >= columns:
         return start + np.arange(columns), Dim(rows, width, 0)
     return start + np.arange(rows) * width, Dim(columns, 1, 0)

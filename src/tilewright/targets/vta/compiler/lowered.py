@@ -198,6 +198,7 @@ def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[
     for axis in (0, 1):
         positions = np.arange(out[axis])[:, None] * window.stride[axis] - window.padding[2 * axis]
         taps = positions + np.arange(window.kernel[axis]) * window.dilation[axis]
+        # Each distinct mask of taps inside the image is a class.
         masks, index = np.unique((taps >= 0) & (taps < size[axis]), axis=0, return_inverse=True)
         if not masks.any(axis=1).all():
             reason = f"padding={list(window.padding)} is not supported: a window lies wholly in it"

@@ -85,6 +85,7 @@ class PlaneScheduler:
         slots = (index, "inp", inp), (index, "wgt", wgt)
         arrival = max(self._arrival.get(slot, 0) for slot in slots)
         for run in sums:
+            # The run starts when its data have arrived. Shifts that are ready before go first.
             yield from self._ready(index, max(self._time[self._gemm], arrival, self._time[self._alu]))
             if self._layers[index].planes > 1:
                 start = max(self._time[self._gemm], arrival)

@@ -304,6 +304,7 @@ def _transfers(layer: Layer, config: Config, costs: Costs, grid: dict[str, Array
     box = height * width
     pixels = grid["rows"] * grid["columns"]
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
+    # A transfer has one row if its pixels are consecutive in DRAM: a box of whole image rows, or a single row.
     whole = (width == layer.size[1]) | (height == 1)
     rows = np.where(whole, np.where(box == layer.size[0] * layer.size[1], 1, carried), carried * height)
     inp = (rows * row + carried * box * config.inp.tile_bytes / beat) * layer.operands
@@ -323,6 +324,7 @@ def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array,
         held = grid["inp"] >= np.where(outside, spatial * chunks, chunks)
         once = held | ((chunks == 1) & ~outside)
         inputs = np.where(once, spatial * chunks, np.maximum(most - spatial * channel * (chunks > 1), spatial * chunks))
+    # Weights stay in their slots if the slots can hold all chunks that are used until the same chunk is used again.
     distinct = 1 if layer.shared else channel * chunks
     stays = grid["wgt"] >= np.where(grid["channels"] == 1, chunks, distinct)
     return inputs, np.where(stays, distinct, most)

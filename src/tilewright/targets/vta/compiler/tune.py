@@ -381,6 +381,7 @@ def _within(work_list: WorkList, load: PlacedLoad, cycles: int) -> tuple[PlacedL
     """Split a load into a part of at most `cycles` cycles and the rest; None for an empty part."""
     if work_list.load_cycles(load.item) <= cycles:
         return load, None
+    # Only loads of weights can be split, and only once.
     if load.item.memory != "wgt" or load.item.piece:
         return None, load
     tiles = load.item.tiles

@@ -96,6 +96,7 @@ def _reset(kernel: Kernel, wanted: SliceBits, writes_out: bool) -> None:
     last, _ = kernel.last_writes
     bits = wanted[OUT][last.dst]
     wanted[OUT][kernel.written] = 0
+    # A wanted tile of out needs the operands of its sum.
     for space, tiles in ((ACC, last.dst), (INP, last.src), (WGT, last.wgt)):
         _add(wanted[space], tiles, bits)
 

@@ -247,6 +247,7 @@ class VtaState(State):
         kernel = int(program.kernel[step])
         if kernel >= 0:
             work = program.kernels[kernel]
+            # A GEMM without micro-ops does nothing.
             if not (work.is_alu or work.size):
                 return
             self.machine.run([Action(work, f"instruction {step}", bool(self._resets[step]))])

@@ -217,6 +217,7 @@ def _products(config: Config) -> int:
             raise ConfigError(
                 "VTA gateware", f"two products of {inp} x {wgt} bits do not fit one DSP48", "set multipliers=single"
             )
+        # A DSP48 multiplies one inp value by two wgt values, which are packed into one operand.
         return count // 2 * _blocks(inp, inp + 2 * wgt + 1)
     return count * _blocks(inp, wgt)
 

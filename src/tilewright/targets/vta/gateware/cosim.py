@@ -212,6 +212,7 @@ def _written(prepared: Prepared, dram: Dram) -> list[Stored]:
         machine.run((action,))
         move = action.work
         if isinstance(move, Move) and move.memory == Memory.OUT:
+            # Actions keep the order of the STOREs, so the next STORE of the sequence belongs to this action.
             step = next(stores)
             if move.rows and move.row_bytes:
                 window = dram.window(move.address, move.rows, move.row_bytes, move.stride, action.where)

@@ -105,6 +105,7 @@ class Vta(Part):
     def _tokens(self, m: Module, units: Sequence[Any]) -> None:
         line = self.config.pipeline
         for producer, consumer in line.links:
+            # Index 0 of token signals is for the previous unit, index 1 for the next unit.
             at = int(consumer > producer)
             of = int(producer > consumer)
             gives = units[producer].tokens

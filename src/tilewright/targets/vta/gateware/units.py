@@ -207,6 +207,7 @@ class Fetch(Part):
         line = self.config.pipeline
         mem = fields(insn, self.config.formats.mem)
         unit = Signal(range(len(line.units)))
+        # In Amaranth the last assignment has priority: an opcode, then a LOAD's memory, overrides the default.
         m.d.comb += unit.eq(line.home)
         for opcode in Opcode:
             with m.If(mem["opcode"] == opcode):

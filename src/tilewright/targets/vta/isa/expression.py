@@ -125,6 +125,7 @@ class Expression:
             elif do == Do.WRAP:
                 stack.append(np.asarray(stack.pop()).astype(f"int{value}").astype(np.int64))
             else:
+                # The operands were pushed in order, so the second operand is on top.
                 b = stack.pop()
                 a = stack.pop()
                 stack.append(np.where(stack.pop(), a, b) if do == Do.WHERE else _FUNCTIONS[do][0](a, b))

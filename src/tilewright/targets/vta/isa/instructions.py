@@ -182,6 +182,7 @@ class InstructionBuffer:
         common = np.zeros((COMMON_SIZE, len(opcode)), np.int64)
         for name, layout, mine in groups(opcode, self.config):
             values = np.array([self.rows[row] for row in mine.tolist()], np.int64).reshape(-1, len(layout.fields)).T
+            # All formats begin with the same fields: the opcode and the token bits.
             common[:, mine] = values[:COMMON_SIZE]
             columns = np.zeros((len(layout.fields) - COMMON_SIZE, len(opcode)), np.int64)
             columns[:, mine] = values[COMMON_SIZE:]

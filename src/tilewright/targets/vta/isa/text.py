@@ -149,7 +149,7 @@ def _fill(text: Text, uops: Raw) -> None:
     sections = [section for section in text.of(".segment") if section.values["name"] == "uop"]
     if not sections:
         sections = [Section(".segment", {"name": "uop", "address": 0, "kind": "const"})]
-        text.sections[:0] = sections
+        text.sections[:0] = sections  # in front of all others
     (section,) = sections
     if section.values["kind"] != "const" or section.data:
         section.words["name"].refuse("a const segment without bytes of its own, because .uop gives its bytes")

@@ -211,6 +211,7 @@ def _rows(place: Placement, site: Site, block: int) -> Placement:
     op = site.node.op
     if isinstance(op, FullyConnected):
         every = place.slots[-1] == site.input(0).shape[-1]
+        # If all channels are read, the tensor is flattened to rows of the matrix.
         depth = site.input(1).shape[1] if every else place.slots[-1]
         return place.reshape(int(np.prod(place.slots)) // depth, depth)
     if isinstance(op, MatMul):

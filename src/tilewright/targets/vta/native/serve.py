@@ -127,6 +127,7 @@ class Server(serve.Server):
         if not (decode(code, self.config).opcode == Opcode.FINISH).any():
             raise ProgramError(where, "have no FINISH, so the host would wait for ever", "end them with FINISH")
         if debug & Debug.FORCE_SERIAL:
+            # Without the FINISH at the end, which `serial` adds again.
             recorded = InstructionBuffer.of(code[:-1], self.config)
             return serial(recorded).encode()
         return code

@@ -161,6 +161,7 @@ def pack(matrix: Array, memory: Memory, config: Config) -> Array:
     rows, columns = grid(memory, (matrix.shape[0], matrix.shape[1]), config)
     whole = np.zeros((rows * chip.shape[0], columns * chip.shape[1]), np.int64)
     whole[: matrix.shape[0], : matrix.shape[1]] = matrix
+    # The values of a tile become consecutive.
     tiles = whole.reshape(rows, chip.shape[0], columns, chip.shape[1]).swapaxes(1, 2)
     return pack_values(tiles.reshape(-1), chip.width)
 

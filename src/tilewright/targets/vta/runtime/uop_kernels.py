@@ -188,6 +188,7 @@ class UopRecorder:
 
     def _uses_imm(self, number: int | None, imm: int | None) -> bool:
         """Return the instruction's field `use_imm`. Raises ProgramError if an own operation takes no immediate."""
+        # For upstream's operations, an immediate replaces src.
         if number is None or number < FIRST_OWN:
             return imm is not None
         operation = self._config.own_alu[number - FIRST_OWN]

@@ -52,6 +52,7 @@ class Elaborated:
         for step, tiles in sorted(stored.items()):
             kernel = self.kernels[self.kernel[step]]
             extra.append(np.concatenate([kernel.would_read(tiles), table.footprints.of_step(int(footprint[step]))]))
+            # Steps with the same kernel share a footprint, so the changed footprint is appended.
             footprint[step] = len(table.footprints) - 1 + len(extra)
         table = replace(table, footprint=footprint, footprints=table.footprints.extended(extra))
         return replace(self, table=table)

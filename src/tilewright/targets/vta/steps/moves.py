@@ -216,6 +216,7 @@ def _derived(kernels: Kernels, live: Array, config: Config) -> tuple[Array, Arra
         assert factors is not None
         low[FACTORS, index] = factors.min()
         high[FACTORS, index] = factors.max() + FACTOR_TILES
+    # The last tile is in bank `banks(high - 1)`, and ranges end one later.
     low[BANKS] = banks(low[DST], config)
     high[BANKS] = banks(high[DST] - 1, config) + 1
     dense[BANKS] = dense[DST]

@@ -145,6 +145,7 @@ def _occupancy(trace: Trace, unit: int) -> tuple[Array, Array]:
 def _text(program: Elaborated, steps: Array, needed: Array, unit: str, cycles: int, ends: int) -> str:
     opcode = program.stream.opcode[steps]
     parts = []
+    # The kernel of other instructions is -1, which selects the appended value.
     products = np.append(program.kernels.accumulates, False)[program.kernel[steps]]
     kinds = {
         "products": products,

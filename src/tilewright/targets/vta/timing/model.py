@@ -236,6 +236,7 @@ def _core(program: Elaborated, timing: Timing) -> Array:
     for index in np.flatnonzero(latency).tolist():
         item = kernels[index]
         extra = int(latency[index])
+        # A result with extra latency delays the end of the instruction, and later micro-ops that read the result.
         late[index] = drained(config, extra) + _waits(item, int(intervals[index]), extra + 1)
     busy = compute(program, timing) + late[program.kernel]
     return np.where(program.micro_ops > 0, busy, 0)
