@@ -27,7 +27,7 @@ class Semantics(NamedTuple):
     relu: str  # when ReLU is applied to a result of the accumulator
     os_shift: str  # which output-stationary results are shifted: `always` all, or only those for the `spad`
     sums: str  # the width of sums in the array: `pe_bits` (sums wrap around), or `exact`
-    extra_rows: str  # the result rows beyond the rows of A: memory is `kept`, or gets `zeros`
+    extra_rows: str  # memory in result rows beyond the rows of A is `kept`, or set to `zeros`
     conv_activation: str  # activations 2 and 3 of LOOP_CONV_WS are `passed` on, or replaced by `relu`
     conv_batches: str  # the register with the distance between images of an input in layout 3120
     repeats: str  # repeated pixels before the current `half`, or before row 0 (`begin`), are not written

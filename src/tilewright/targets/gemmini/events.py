@@ -21,10 +21,7 @@ WIDE = 32
 
 
 def events(passes: Passes, trace: Trace | None) -> Events:
-    """Return the events of a launch.
-
-    DRAM transfers are sorted by the start of their commands if there is a trace, else by step.
-    """
+    """Return the events of a launch. DRAM transfers are sorted by the start of their commands, or by step."""
     config = passes.config
     work = passes.work
     read, written = (int(moved_bytes(moves).sum()) for moves in work.moves)

@@ -33,7 +33,7 @@ SLOT = 6
 #: The number of stages of the scale unit, and the number of rows that these stages contain [R: gemmini_timing rule 9].
 SCALE_CYCLES = 8
 SCALE_ROWS = 5
-#: Why a controller is idle: its next command has not arrived, or depends on a command of a controller in UNITS.
+#: Why a controller is idle: its next command has not arrived, or waits for a command of one of the UNITS.
 IDLE = ("command", *UNITS)
 
 

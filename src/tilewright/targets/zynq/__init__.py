@@ -26,7 +26,7 @@ from tilewright.targets.zynq.timing import service
 if TYPE_CHECKING:
     from tilewright.targets.zynq.launch import ZynqLaunch
 
-#: The change to the preset `fast`, except for the clock frequency. Its text lists the changed keys.
+#: The change to the preset `fast`, except for the clock frequency. The text of this change lists the changed keys.
 PRESET = "the preset fast"
 #: Changes of an engine that may save cycles: a text, the keys to set, and whether the network must be compiled again.
 #: config.py has the sources. bench/zynq_whatif.py has more changes, with their costs.

@@ -2,7 +2,7 @@
 
 The engine computes `outputs` sums at a time, which share a weight (convolution) or a data word (FC layer). The samples
 of a batch share the weights of an FC layer. The engine reads a shared word once, and does not read padding. With
-`window`, it reads the data store to fill the window buffer, also for padding. The CPU moves whole blocks.
+`window`, the engine reads the data store to fill the window buffer, even for padding. The CPU moves whole blocks.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _filled(placement: Placement, parts: int, words: int) -> Placement:
 def biases(layer: Layer, weights: Array, bias: Array) -> Array:
     """Return the biases of an engine with `window=1`, which include zero points, int32 [channels], modulo 2**32."""
     # With the unit's int8 numbers x and w: sum((x - zx) * (w - zw)) = sum(x * w) - zw * sum(x) - zx * sum(w) + n * zx *
-    # zw for n lanes. The unit computes the first two terms, and the biases contain the last two.
+    # zw for n lanes. The unit computes the first two terms, and the biases contain the other two terms.
     zx = centred(layer, "x")
     zw = centred(layer, "w")
     lanes = layer.stored_kernel

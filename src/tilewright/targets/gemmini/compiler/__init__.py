@@ -39,7 +39,7 @@ from tilewright.targets.gemmini.passes import Passes
 
 #: The cycles of this number of tiled layers are cached, because networks repeat layers of the same shape.
 MAX_CACHED = 4096
-#: For this number of streams, the fastest ones, other orders of the commands are also simulated.
+#: Other orders of the commands are simulated for this number of the fastest streams.
 FINALISTS = 2
 #: The search ends at a tiling whose cycles exceed their lower bound by at most this fraction.
 CLOSE_ENOUGH = 0.015
@@ -77,7 +77,8 @@ def fastest(form: TiledLayer, config: Config, places: Sequence[int]) -> TimedLay
     if not _search(timed, form.tilings(config), config, places):
         best = [candidate.tiled for candidate in timed[:FINALISTS] if isinstance(candidate.tiled, Stream)]
         _search(timed, chain.from_iterable(tiled.variants() for tiled in best), config, places)
-    # A race check takes as long as a simulation, so check the tilings in the order of their cycles, up to a clean one.
+    # A race check takes as long as a simulation. So check the tilings from the fastest on, and stop at the first tiling
+    # without a race.
     for candidate in timed:
         if not candidate.tiled.has_borders or is_clean(candidate.tiled, config, tuple(places)):
             return candidate
@@ -110,7 +111,7 @@ def is_clean(tiled: TiledLayer, config: Config, places: tuple[int, ...]) -> bool
 #: The DRAM address of a launch's first segment. The address 0 is reserved: loads from address 0 give zeros.
 BASE = 0x1000
 ALIGN = 64
-#: The kinds of a launch's segments of weights, offsets and results. In DRAM, they follow the inputs in this order.
+#: The kinds of a launch's segments: weights, offsets and results. In DRAM, these segments follow the inputs.
 KINDS = {"w": "const", "d": "const", "y": "output"}
 
 

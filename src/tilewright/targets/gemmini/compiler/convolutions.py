@@ -249,7 +249,7 @@ class Convolution:
         }
 
     def results(self, axis: int, first: int, count: int) -> Span:
-        """Return the span of results before pooling that `count` pooled results from `first` on need along an axis."""
+        """Return the results before pooling, along an axis, that `count` pooled results need from `first` on."""
         size = self.pool.kernel[axis]
         step = self.pool.stride[axis]
         padding = self.pool.padding[2 * axis]
@@ -263,6 +263,6 @@ class Convolution:
 
 
 def _inside(first: int, count: int, extent: int) -> Span:
-    """Cut `count` positions from `first` on to 0..extent. The positions that are cut off count as padding."""
+    """Return which of `count` positions from `first` on are inside 0..extent. The others count as padding."""
     before, after = max(0, -first), max(0, first + count - extent)
     return Span(first + before, count - before - after, before, after)

@@ -24,8 +24,8 @@ AHEAD = 2
 class Copy:
     """A copy of matrices of codes into one matrix, side by side. Loads multiply codes by `scale`.
 
-    Each matrix has `rows` rows, and `widths` has their columns. With `wide`, a store has as many columns as a load;
-    without, a store has one block of columns, which is faster but needs more responses of the bus.
+    Each matrix has `rows` rows, and `widths` has the number of columns of each matrix. With `wide`, a store is as wide
+    as a load. Without `wide`, a store has one block of columns, which is faster but needs more responses of the bus.
     """
 
     rows: int

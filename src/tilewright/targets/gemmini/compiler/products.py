@@ -79,8 +79,8 @@ class Product:
         self.store.configure(out, self.outputs)
         for row, i, pad_i in cuts(self.rows, self.i, dim):
             for col, j, pad_j in cuts(self.outputs, self.j, dim):
-                # All loops of a tile of results add to the same sums. The first of them loads the offsets, and the last
-                # stores the results. The address 0 marks an absent matrix.
+                # All loops of a tile of results add to the same sums. The first loop loads the offsets, and the last
+                # loop stores the results. The address 0 marks an absent matrix.
                 for k0, k, pad_k in cuts(self.depth, self.k, dim):
                     a, b = x + row * self.depth + k0, w + k0 * self.outputs + col
                     bias = d + col * ACC_BYTES if k0 == 0 else 0
@@ -119,7 +119,7 @@ class Addition:
         return f"LOOP_WS adds {self.rows} x {self.columns} codes in tiles of at most {self.i} x {self.j} blocks"
 
     def read(self, config: Config) -> int:
-        """Return the number of bytes that the hardware reads of the second input: it reads whole blocks of rows."""
+        """Return the size of the second input in bytes, in whole blocks of rows, as the hardware reads it."""
         return -(-self.rows // config.dim) * config.dim * self.columns
 
     #: The hardware generates no zeros (see TiledLayer).

@@ -2,7 +2,8 @@
 
 A vector passes under three conditions. For each implementation that ran the program, the bytes in memory are equal. The
 loops expand to the same primitive commands as in the RTL. The total of cycles differs from the RTL's total by at most 1
-% or 3 cycles. The RTL's totals are in the file `index.json` beside the vectors; without it, totals are not compared.
+% or 3 cycles. The RTL's totals are in the file `index.json` beside the vectors. Without this file, totals are not
+compared.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def _rtl(passes: Passes, vector: Vector, build: str, latency: str) -> str:
     memories = [_memory(passes, vector, steps)]
     # For each race, also execute the commands in the other order.
     for kind, early, late, _ in passes.hazards.conflicts:
-        begin = early + 1 if kind == order.RESULT else early  # a preload's result is written by the compute after it
+        begin = early + 1 if kind == order.RESULT else early  # the next compute writes a preload's result
         earlier = np.insert(np.delete(steps, late), begin, late)
         memories.append(_memory(passes, vector, earlier))
     return _difference(memories, vector, vector.get(f"out_bytes_{build}_{latency}", vector["out_bytes"]))

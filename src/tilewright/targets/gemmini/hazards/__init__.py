@@ -43,7 +43,7 @@ class Hazards:
 
     Findings name a command by its index in the program, and a primitive command of a hardware loop by the index of the
     loop. With `place`, int64 [m], findings instead name primitive command i by the number `place[i]`. The `steps` of a
-    finding are indices in `sequence`, or with `place` the numbers in `place`.
+    finding are indices into `sequence`, or the numbers in `place` if there is a `place`.
     """
 
     expansion: Expansion
@@ -73,7 +73,7 @@ class Hazards:
     def findings(self) -> tuple[Finding, ...]:
         findings = [self._defect(defect) for defect in self.defects]
         source = self.source
-        for loops in self.expansion.findings:  # a finding about loops gets the loops' first primitive commands as steps
+        for loops in self.expansion.findings:  # name each loop by its first primitive command
             first = (int(np.argmax(source == command)) for command in loops.steps)
             findings.append(replace(loops, steps=self._steps(*first)))
         findings += (self._conflict(*row) for row in self.conflicts)
@@ -199,7 +199,7 @@ class Hazards:
         rows = self.work.computes.streamed
         weights = computes.settings["dataflow"] == 1
         kept = (c.garbage == 0) & (c.acc == 0) & weights & (computes.w.garbage == 1)
-        hasty = kept[1:] & (rows[:-1] < SAFE_ROWS)  # index i: compute i + 2 may read the result of compute i + 1
+        hasty = kept[1:] & (rows[:-1] < SAFE_ROWS)  # hasty[i]: compute i + 2 may read the result of compute i + 1
         for late in (np.flatnonzero(hasty[:-1] & self._pairs[2:]) + 2).tolist():
             for place, steps in (
                 (computes.a, computes.step),

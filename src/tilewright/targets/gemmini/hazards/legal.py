@@ -90,7 +90,7 @@ def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
 
 
 def _split(moves: Moves, among: Array, config: Config) -> Array:
-    """Return the moves among `among` with an int32 element that two DMA requests divide, bool [k]."""
+    """Return a mask of the moves in the mask `among` that have an int32 element in two DMA requests, bool [k]."""
     place = moves.local
     if not among.any():
         return among

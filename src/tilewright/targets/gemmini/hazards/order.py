@@ -1,9 +1,9 @@
-"""The order that the reservation station enforces, and the conflicts without such an order, as compiled loops.
+"""The order that the reservation station enforces, and conflicts of unordered commands, as compiled loops.
 
 A command waits for an earlier command in three cases: the commands are in different queues and their tracked ranges
 overlap, both are stores, or a config_ex follows a preload or a compute. The waiting command starts when the earlier
-command is *done*. Commands of one queue start in order, but may start before their predecessor is done. So command a is
-done before command b starts if some command waits for a and cannot start after b.
+command is *done*. Commands of one queue start in order, but may start before their predecessor is done. So a command
+`a` is done before a command `b` starts if some command waits for `a` and cannot start after `b`.
 
 A preload with a result is done when the result is written (ExecuteController.scala: mesh_completed_rob_id_fire), which
 is after its compute is done. So a command that waits for such a preload also waits for the compute. A preload without a
@@ -29,9 +29,9 @@ CROSS, ZEROS, RESULT, DRAM_READ, DRAM_WRITE, WIDTHS = range(6)
 #: preload with a result, directly before its compute.
 ZERO, DRAIN, NARROW, WIDE, REPEATED, WRITES = range(1, 7)
 NEVER = 1 << 60
-#: The state of a row begins with the last reader of each queue and the last writer of each queue. BEGUN is the first
-#: row of the operand that an execute command wrote last. DATA, LOW, HIGH and MODE are the last load of data, its
-#: columns, and its mode.
+#: The state of a row begins with the last reader of each queue and the last writer of each queue. If an execute command
+#: wrote the row last, BEGUN is the first row of the written operand. DATA, LOW, HIGH and MODE are the last load of
+#: data, its columns, and its mode.
 BEGUN, DATA, LOW, HIGH, MODE, ROW_STATE = range(2 * QUEUES, 2 * QUEUES + 6)
 
 
@@ -69,7 +69,7 @@ def successors(order: Order, tracked: Rows, after: Array) -> None:
         # A store waits for all earlier stores (ReservationStation.scala: deps_st).
         if queue == ST:
             waits[ST] = follows[ST]
-        # Among execute commands, only a config_ex waits for earlier ones, because it empties the array.
+        # Among execute commands, only a config_ex waits for earlier commands, because it empties the array.
         if queue == EX:
             waits[EX] = drain
             if order.mark[step] == DRAIN:
@@ -101,7 +101,7 @@ def find_waits(queue: int, waits: Array, tracked: Rows, after: Array, first: int
 
 def find_reach(order: Order, follows: Array) -> None:
     """Fill `reach`, from the last command to the first. `follows` is scratch memory."""
-    # The row of a command is the minimum of its successors' rows, which are already complete. The successors are the
+    # A command's row is the minimum of the rows of its successors, which are already complete. The successors are the
     # next command of the queue, and the commands that wait for this command.
     follows[:] = NEVER
     for step in range(order.queue.shape[0] - 1, -1, -1):
@@ -188,7 +188,7 @@ def meet_queues(order: Order, rows: Rows, last: Array, pairs: Array, step: int, 
 
 @part
 def meet_load(order: Order, rows: Rows, last: Array, pairs: Array, step: int, at: int, row: int) -> None:
-    """Record a conflict of a load with the previous load of data to a row, if the new load may overtake."""
+    """Record a conflict of a load with the previous load of data to a row, if the load may overtake that load."""
     # Loads start in order, but zeros do not wait for the memory, and int32 rows bypass the pixel repeater
     # (timing/moves.py).
     early = last[DATA, row]
@@ -210,7 +210,7 @@ def keep_write(order: Order, rows: Rows, last: Array, step: int, at: int, row: i
     if order.queue[step] == EX:
         last[BEGUN, row] = rows.base[at]
     if order.queue[step] == LD:
-        again = last[DATA, row] == step  # several copies of a pixel in the row
+        again = last[DATA, row] == step  # the row contains several copies of a pixel
         last[LOW, row] = min(rows.low[at], last[LOW, row]) if again else rows.low[at]
         last[HIGH, row] = max(rows.high[at], last[HIGH, row]) if again else rows.high[at]
         last[MODE, row] = rows.mode[at]

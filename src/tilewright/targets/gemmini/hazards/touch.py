@@ -96,7 +96,7 @@ def _blocks(moves: Moves, mode: Array | int, block_stride: Array | int, config: 
 
 
 def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
-    """Return the accesses of all commands. Without `preloads`, operands of preloads count for their computes."""
+    """Return the accesses of all commands. Without `preloads`, preloads' operands count for their computes."""
     loads = work.loads
     stores = work.stores
     computes = work.computes
@@ -107,7 +107,7 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
     # A pooled store ignores its number of rows, and may read every pixel of the image that its config_st describes.
     plain = _blocks(stores._replace(local=stores.local._replace(rows=rows)), READ, config.dim, config)
     image = stores.settings["orows"] * stores.settings["ocols"] * pooled
-    pixels = stores.local._replace(garbage=np.zeros_like(image))  # garbage counts as rows outside of the memories
+    pixels = stores.local._replace(garbage=np.zeros_like(image))  # garbage: rows outside of the memories
     return _joined(
         *(moved, _repeated(loads, config), plain, _operand(stores.step, pixels, READ, image, 1, config)),
         *_executed(computes, config, preloads),

@@ -223,7 +223,7 @@ class Commands:
         self.add("loop_ws", activation=act, **flags, **operands)
 
     def gemmini_loop_conv_ws(self, **parameters: int) -> None:
-        """Convolve a tile. Parameters are named as in gemmini.h and default to 0. Raises InputError for other names."""
+        """Convolve a tile. Parameters have the names of gemmini.h. Raises InputError for unknown names."""
         values = {_CONV.get(name, name): value for name, value in parameters.items()}
         commands = [(name, fields.FORMATS[fields.CODES[name]]) for name in _CONV_COMMANDS]
         names = {place.name for _, form in commands for place in form.places}

@@ -44,7 +44,7 @@ class LoopCommands(NamedTuple):
     run: Array  # int64 [n]: the index of the loop that a command starts, or -1
     at: Array  # int64 [m, 3]: see words.CommandStream
     idle: Array  # int64 [m]: see words.CommandStream
-    starts: Array  # int64 [L, 6]: for each stream of a loop, its first index in `prims`; then the last end
+    starts: Array  # int64 [L, 6]: the first index in `prims` of a loop's five streams, then the end
     tail: Array  # int64 [L]: see words.CommandStream (of the execute stream)
     residual: Array  # bool [L]: the loop is a residual addition
 
@@ -94,9 +94,9 @@ MOVES = (Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT)
 class Form(NamedTuple):
     """The five streams, one after the other, of all loops that differ only in DRAM addresses.
 
-    `words`, `at` and `idle` are the fields of words.CommandStream for DRAM addresses of 1. `base`, int64 [n], has the
-    stream whose DRAM address a command uses, or the number of streams if the command uses no address. `ends`, int64
-    [6], has the first index of each stream, then the end of the last stream.
+    `words`, `at` and `idle` are the fields of words.CommandStream for DRAM addresses of 1. `base`, int64 [n], is the
+    stream whose DRAM address a command uses, or len(STREAMS) for a command without an address. `ends`, int64 [6], has
+    the first index of each stream, then the end of the last stream.
     """
 
     words: Array
@@ -142,7 +142,7 @@ class Unroller:
 
     def start(self, command: int) -> Loop:
         slot = self.loops % SETS
-        # Registers keep their values, so a loop sees the values of the loop before the previous loop (SETS).
+        # Register sets alternate and keep their values, so loop n begins with the register values of loop n - SETS.
         config = self.config
         names = ADDRESSES[self.number]
         registers = self.sets[slot]

@@ -81,7 +81,7 @@ def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
 
 
 def _race(before: Flight, loop: Flight, old: OperandRows, new: OperandRows) -> Iterator[Finding]:
-    """Yield a race if `loop` loads an operand, `new`, to rows of the operand `old` of the previous loop."""
+    """Yield a race if the operand `new` of `loop` shares rows with the operand `old` of the loop `before`."""
     low = max(new.low, old.low)
     high = min(new.high, old.high)
     used = old.name if old.memory == "spad" else "C"

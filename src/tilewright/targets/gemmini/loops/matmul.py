@@ -35,8 +35,8 @@ from tilewright.targets.gemmini.loops.words import (
 Registers = Mapping[str, int]
 #: The normaliser keeps the statistics of this number of rows at once.
 STATISTICS = 2
-#: For each pass of an activation, two norm commands (NormCmd.scala): one for the last block of a row, which is the
-#: second number, and one for all blocks before it.
+#: The norm commands for each pass of an activation (NormCmd.scala). The second command is for the last block of a row,
+#: and the first command is for all other blocks.
 PASSES = {LAYERNORM: ((1, 2), (3, 4), (0, 0)), SOFTMAX: ((5, 5), (6, 7), (0, 0))}
 #: The bit of config_norm by which the command sets only the index of the statistics.
 ONLY_STATISTICS = 1 << 17
@@ -65,7 +65,7 @@ def streams(registers: Registers, place: OnChip, config: Config) -> list[Command
     if r["resadd"]:
         left = c._replace(dram=r["a"], stride=r["a_stride"], size=INPUT_BYTES, wide=config.spad_blocks)
         left = left._replace(first=place.a | ACC)
-        # B's last block of rows is loaded without cutting: the RTL compares the block's index with itself.
+        # The RTL compares the index of B's last row of blocks with itself, so this row is always loaded completely.
         right = left._replace(dram=r["b"], stride=r["b_stride"], row_pad=0, first=place.b_end | ACC | ACCUMULATE)
         loads = _loads(right, Funct.MVIN2, True, config), _loads(left, Funct.MVIN, False, config)
         return [_stores(c, r, config), NOTHING, NOTHING, *loads]
@@ -83,7 +83,8 @@ def _load_ab(r: Registers, place: OnChip, config: Config) -> tuple[CommandStream
         a = a._replace(rows=r["k"], columns=r["i"], row_pad=r["pad_k"], column_pad=r["pad_i"])
     if r["transpose_b"]:
         b = b._replace(rows=r["j"], columns=r["k"], column_pad=r["pad_k"])
-    # k is the outer loop of both loads. B's last rows are not cut: the RTL compares their block index with itself.
+    # Both loads have k as the outer loop. B's last rows are loaded completely: the RTL compares their index with
+    # itself.
     loaded_b = _loads(b, Funct.MVIN2, not r["transpose_b"], config)
     return loaded_b, _loads(a, Funct.MVIN, bool(r["transpose_a"]), config)
 

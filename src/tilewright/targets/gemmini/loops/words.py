@@ -1,4 +1,4 @@
-"""The encoding of primitive commands that the unrollers issue, as streams."""
+"""Streams of the primitive commands that the unrollers issue, and the encoding of the commands."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tilewright.targets.gemmini.isa.text import line
 from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.values.machine import Machine
 
-#: The size of a slot of machine addresses in bytes, the part of a slot below its first pointer, and the number of
+#: The size of a slot of machine addresses in bytes, the number of its bytes below the first pointer, and the number of
 #: slots. Slot 0 is unused.
 SLOT = 1 << 28
 BELOW = 1 << 26
@@ -48,7 +48,7 @@ class HostAddresses:
         self._first: list[int] = []
 
     def move(self, records: Array) -> None:
-        """Replace host addresses by machine addresses. Raises ProgramError if this needs too many slots."""
+        """Replace host addresses by machine addresses. Raises ProgramError if the addresses need too many slots."""
         for funct, registers in ADDRESSES.items():
             moved = np.flatnonzero(records["funct"] == funct)
             for register in registers if len(moved) else ():
@@ -92,7 +92,7 @@ class Range(NamedTuple):
 
 def united(first: Array, end: Array) -> list[Range]:
     """Return the union of ranges `first` to `end` (int64 [n] each) as sorted, disjoint ranges."""
-    # In the order of first bytes, a range begins a new result if all earlier ranges end before its first byte.
+    # Sort ranges by the first byte. A range begins a new result if all ranges before it end before its first byte.
     used = end > first
     order = np.argsort(first[used], kind="stable")
     low = first[used][order]
@@ -111,7 +111,7 @@ class RecordedCommands:
         self.addresses = HostAddresses()
         self.records = np.zeros(0, RECORD)
         self._machine = Machine(config, Dram([]), 1)
-        self._ran = 0  # the values of this number of commands are computed
+        self._ran = 0  # the number of commands that were executed
 
     def add(self, records: Array) -> None:
         """Append recorded commands. Raises ProgramError if their pointers need too many slots."""
@@ -164,8 +164,8 @@ class RecordedCommands:
     def lines(self) -> list[dict[str, Any]]:
         """Return the source lines, sorted by their first command, with the number of their commands.
 
-        `first` is the cycle in which the machine accepts a command of the line first, and `last` is the cycle in which
-        all commands of the line are done.
+        `first` is the cycle in which the machine accepts the first command of the line, and `last` is the cycle in
+        which the line's last command is done.
         """
         times = self.passes.times
         source = self.passes.expansion.source

@@ -8,9 +8,9 @@ from tilewright.native.hosts import HostLibrary
 from tilewright.targets.gemmini.config import Config
 
 HERE = Path(__file__).parent
-#: The requests of a host. `source` and `record` send the name of a source file, and commands. At a fence, the host asks
-#: which ranges of memory the machine needs (`needed`, `needed_ranges`) and sends their `content`. After `run`, the host
-#: asks which ranges were stored (`stored_ranges`), and takes their bytes (`take`).
+#: The requests of a host. `source` sends the name of a source file, and `record` sends commands. At a fence, the host
+#: asks which ranges of memory the machine needs (`needed`, `needed_ranges`) and sends their `content`. After `run`, the
+#: host asks which ranges were stored (`stored_ranges`), and takes their bytes (`take`).
 REQUESTS = ("source", "record", "needed", "needed_ranges", "content", "run", "stored_ranges", "take", "cycles")
 #: The number of rows whose statistics are kept at once, as in the functional model (libgemmini at 5b1254a).
 STATISTICS = 4

@@ -70,7 +70,7 @@ class Server(serve.Server):
         return self._of_host(self._asked)
 
     def content(self, payload: bytes) -> bytes:
-        """Receive the bytes of the next range. Raises MachineError if the host has no memory there."""
+        """Receive the bytes of the next range. Raises MachineError if the range is not in the host's memory."""
         part = self._asked[len(self._content)]
         data = np.frombuffer(payload, np.uint8)
         if len(data) < part.size:

@@ -108,7 +108,7 @@ class Gemmini(Commands):
         self._rows.clear()
 
     def to_device(self, array: Array, name: str = "") -> Buffer:
-        """Copy an array to a new buffer.
+        """Return a new buffer with a copy of an array.
 
         Raises ProgramError if the array is empty or too large for DRAM, or if a buffer already has this name.
         """

@@ -25,9 +25,9 @@ class ArchiveHeader:
     sets: int  # 1: restore the machine's state; 0: save it
     now: int  # the current cycle
     first_host: int  # the index of the host's next command
-    first_prim: int  # the first primitive command that the host's next command, or a later one, issues
-    first_loop: int  # the first loop from the host's next command on
-    low_host: int  # the smallest command index in the state; likewise for primitive commands and loops
+    first_prim: int  # the first primitive command that is not from an earlier command of the host
+    first_loop: int  # the first loop that is not from an earlier command of the host
+    low_host: int  # the smallest index of a host command in the state
     low_prim: int
     low_loop: int
     least: int  # the smallest command that the search in number_entries has met
@@ -107,7 +107,7 @@ def operand(m: Array, place: int, archive: Array) -> None:
     if not is_garbage(m, rest):
         mask = m[SHARED.acc] if is_acc(rest) else m[SHARED.spad]
         here, rest = rest & mask, rest & ~mask
-        # `row` saves or restores all bits at `place`, so `place` temporarily contains the row without the other bits.
+        # The function `row` saves or restores the whole number at `place`, so store only the row there for the call.
         m[place] = here
         row(m, place, archive, is_acc(rest) != 0)
         here = m[place]
@@ -202,7 +202,7 @@ def waits(m: Array, place: int, q: int, archive: Array) -> None:
 
 
 def entered(m: Array, q: int, of: int, archive: Array) -> None:
-    """Save or restore a queue of commands. The low 6 bits of an item are the command's entry in station queue `of`."""
+    """Save or restore a queue of commands. An item's low 6 bits are the entry in station queue `of`."""
     for i in range(length(m, q, archive)):
         place = item(m, q, i)
         number = m[place] & 63

@@ -87,7 +87,7 @@ class Crossbar:
 
 
 class Transaction:
-    """A read request. `bytes` are useful, and `shift` bytes before them are skipped. `size` is the length in bytes."""
+    """A read request of `size` bytes: the first `shift` bytes are skipped, and the next `bytes` bytes are useful."""
 
     taken = PLAIN
     slot = saved(when="taken")

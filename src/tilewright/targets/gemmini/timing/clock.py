@@ -36,8 +36,7 @@ from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 from tilewright.targets.gemmini.timing.writer import step_writer
 
 #: After this number of simulated cycles without progress, the model assumes that the machine is stalled. The number
-#: must be large, because the skipped steps of a hardware loop change registers for many thousand cycles without
-#: progress.
+#: must be large: while a hardware loop skips steps, many thousand cycles pass without progress.
 PATIENCE = 1 << 20
 #: The result of a run that reached the limit of cycles.
 UNFINISHED = -2

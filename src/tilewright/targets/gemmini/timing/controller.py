@@ -122,7 +122,7 @@ def step_execute(m: Array, t: int) -> None:
 
 
 def begin(m: Array, t: int, pending: bool) -> None:
-    """Begin the operation that the first three commands allow. With `pending`, a completion is unreported."""
+    """Begin the operation that the first three commands allow. `pending`: a completion is not yet reported."""
     n = count(m, Q.executes)
     # Behind the end of the queue, `peek` returns old commands, so check `n` before using the second and third command.
     first = row_offset(peek(m, Q.executes, 0))
@@ -168,9 +168,10 @@ def configure_array(m: Array, rs1: int, rs2: int) -> None:
 
 
 def start(m: Array, mode: int) -> None:
-    """Set the operands of a new operation, and the number of rows that enter the array."""
-    # An operand that passes through the transposer must arrive one operation early. So the controller reads it with the
-    # preload, although it belongs to the next compute. All other operands are read with their own compute.
+    """Begin an operation: set its operands and the number of rows that enter the array."""
+    # An operand that passes through the transposer must arrive one operation early. So the controller reads this
+    # operand with the preload, although the operand belongs to the next compute. All other operands are read with their
+    # own compute.
     m[SHARED.ex_state] = EX_STATE.computes
     m[EXECUTION.mode] = mode
     m[SHARED.active] = 1
@@ -302,7 +303,7 @@ def next_rows(m: Array, control: int) -> bool:
 
 @part
 def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
-    """Read a row of operand `k` from a bank. Return the operand's bits of the control signals, 0 if it must wait."""
+    """Read a row of operand `k` from a bank. Return the operand's control signals, or 0 if it must wait."""
     # Rows beyond the operand are zeros, and are not read. A bank has one port, so a write blocks a read. A previous row
     # that waits for the pipe also blocks a read (Scratchpad.scala: q_will_be_empty).
     if not goes:

@@ -61,7 +61,7 @@ def store_move(m: Array, p: Program, prim: int) -> Move:
     rows = rows_of(rs2)
     blocks = blocks_of(m, rs2)
     # The address and the configuration alone determine which bytes a pooled store writes, and equivalent_moves compares
-    # the configurations. So it is enough to relate the pages of an upper bound of these bytes.
+    # the configurations. So it is enough to relate the pages of a larger range that contains these bytes.
     pooled = config >> 4 & 3 > 0
     size = (columns_of(rs2) + m[SHARED.dim]) * (4 if rs2 >> 29 & 1 else 1)
     if pooled:
@@ -183,7 +183,7 @@ def equivalent_rows(m: Array, r: Array, related: Array, old: int, new: int, rows
 def equivalent_lines(r: Array, pages: Array, client: int, first: int, second: int, move: Move) -> bool:
     """Relate the DRAM pages of moves at two addresses. Return whether the moves send the same requests (DMA.scala)."""
     # Requests are aligned and at most one line long, so two moves send the same requests if their offsets in a line are
-    # equal. If even their offsets in a page are equal, one comparison per page is enough.
+    # equal. If the offsets in a page are also equal, one comparison per page is enough.
     line = r[MEMO.line]
     if (first ^ second) & (line - 1) or (first == 0) != (second == 0):
         return False

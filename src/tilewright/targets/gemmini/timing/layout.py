@@ -18,8 +18,8 @@ WIDTH = 16
 RING = 128
 OUT_RING = 512
 #: The number of rows of each table. Loops and their streams belong to the two unrollers. The station has 64 entries for
-#: each of three queues. `incoming` rows are between the DMA reader and the memories, `outgoing` rows between the store
-#: controller and the DMA writer. `commands` and `operations` belong to the execute controller.
+#: each of three queues. `incoming` has the rows between the DMA reader and the memories, and `outgoing` has the rows
+#: between the store controller and the DMA writer. `commands` and `operations` belong to the execute controller.
 ROWS = {
     **{
         "loop_slots": 4,

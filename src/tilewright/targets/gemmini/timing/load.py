@@ -130,7 +130,7 @@ def lg_bytes(rs2: int, config: int) -> int:
 
 
 def step_reader(m: Array, t: int) -> None:
-    """Run the reader. It translates a request in two cycles, and again if the bus refuses the request."""
+    """Run the reader. Translation takes two cycles, and is repeated if the bus refuses the request."""
     # A retry has priority over a new request for the first stage (DMA.scala: tlb_arb).
     again = False
     item = m[READER.x_item]
@@ -168,8 +168,8 @@ def request_packet(m: Array) -> None:
     load = row_offset(m[READER.slot])
     left = (m[load + LOADS.columns] << m[load + LOADS.wide]) - m[READER.asked]
     size, useful = packet(m, m[READER.address], left)
-    # The hardware takes the lowest free transaction. The choice does not influence time, so the model takes
-    # transactions in turn, which lets snapshots number them relative to the newest transaction.
+    # The hardware takes the lowest free transaction. The choice does not influence time. The model takes transactions
+    # in turn, so that snapshots can number transactions relative to the newest transaction.
     i = m[READER.next]
     while m[at(TRANSACTIONS.taken, i)]:
         i = i + 1 if i + 1 < m[SHARED.max_reads] else 0

@@ -52,10 +52,10 @@ class PagePair:
 
 
 class RowRelation:
-    """The entry of one row: its partner in the other section."""
+    """The entry of a row in the relation."""
 
-    forward: int  # the last relation in which this row of the older section has a partner
-    backward: int  # the last relation in which this row is the partner of a row
+    forward: int  # the last relation in which this row has a partner
+    backward: int  # the last relation in which a row has this row as its partner
     partner: int
     checked: int  # this number of rows, from this row on, have consecutive partners
 
@@ -108,8 +108,8 @@ def clear(memo: Memo, identity: bool) -> None:
 
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
     """Make `new` the partner of page `old`. Return False if either has another partner, or if the table is full."""
-    # Successive requests are mostly in one page: before it calls this function, `equivalent_lines` compares the last
-    # pair.
+    # Successive requests are mostly in one page, so `equivalent_lines` compares the last pair before it calls this
+    # function.
     r[MEMO.last_pair + 2 * client] = old
     r[MEMO.last_pair + 2 * client + 1] = new
     key = old << 2 | client << 1

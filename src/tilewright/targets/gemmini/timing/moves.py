@@ -295,7 +295,7 @@ def lane_elements(m: Array) -> int:
 
 @part
 def new_row(m: Array) -> int:
-    """Return the index in INCOMING for a new int8 row. Rows leave in order, so the indices form a ring."""
+    """Return the index in INCOMING for a new int8 row. Rows leave in order, so INCOMING is used as a ring."""
     item = m[SCALER.next]
     m[SCALER.next] = item + 1 if item + 1 < OF_WIDE_UNIT else 0
     return item

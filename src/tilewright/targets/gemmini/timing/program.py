@@ -50,7 +50,7 @@ def record(expansion: Expansion) -> Program:
 
 
 def find_configurations(m: Array, p: Program) -> None:
-    """Set the configuration of each command. Each load state has a configuration, and so has each other queue."""
+    """Set the configuration of each command. There is one configuration per load state, and one per other queue."""
     for holder in range(LOAD_STATES + 3):
         m[SHARED.holders + holder] = NONE
     whole = NONE

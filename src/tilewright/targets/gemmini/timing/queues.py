@@ -69,8 +69,8 @@ def count(m: Array, queue: int) -> int:
 
 @part
 def ready(m: Array, queue: int, t: int) -> bool:
-    # The consumer already ran in this cycle. A register would still show its elements as present, so add them to the
-    # count. `left` is never set for a piped queue.
+    # The consumer already ran in this cycle, but a register would still count the elements that left: add them. `left`
+    # is never set for a piped queue.
     left = m[queue + QUEUE.left]
     return m[queue] + (left & 3 if left >> 2 == t else 0) < m[queue + QUEUE.length]
 

@@ -34,7 +34,7 @@ class SavedField(NamedTuple):
     rule: int
     when: tuple[str, ...]
     of: str  # the name of a second field that the rule reads
-    among: int  # for the rule `entry`: the queue; for the rule `page`: the kind of page
+    among: int  # the queue (rule `entry`), or the kind of page (rule `page`)
     size: int  # the number of elements of the field
     phases: int  # a bit mask: a snapshot saves the field in these phases of the row
     reset: int  # the value after reset

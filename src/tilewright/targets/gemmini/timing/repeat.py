@@ -38,11 +38,11 @@ class SnapshotColumns:
     cycle: int
     begin: int  # the snapshot's words in the archive: first index, index after the last word
     end: int
-    related_begin: int  # the snapshot's pages and rows in the archive: first index, index after the last
+    related_begin: int  # likewise for the snapshot's pages and rows
     related_end: int
     taken: int  # the number of commands that the station has accepted
     busy: int  # the last busy cycle
-    low_host: int  # the first command of the host in the state; likewise for primitive commands and loops
+    low_host: int  # the smallest index of a host command in the state
     low_prim: int
     low_loop: int
     previous: int  # the newest earlier snapshot with the same hash of words
@@ -62,8 +62,8 @@ ENOUGH_CYCLES = 1000
 #: With at least this number of primitive commands in flight, `check` tries only sections that use the same rows. A
 #: section with different rows is slow to check: the rows of all commands in flight must be related.
 MANY_PRIMS = 512
-#: The smallest number of primitive commands between two checks, and the number of neighbours on each side that a
-#: candidate's fingerprint must not exceed.
+#: The smallest number of primitive commands between two checks. A candidate's fingerprint is the smallest among WINDOW
+#: commands before it and after it.
 MIN_GAP = 8
 WINDOW = 32
 #: Programs with fewer primitive commands are simulated without snapshots.
@@ -71,7 +71,7 @@ MIN_PRIMS = 256
 
 
 def memo(expansion: Expansion, config: Config) -> Memo:
-    """Return an empty memo of a program. It lists the host commands before which the state may be saved."""
+    """Return an empty memo of a program, with a list of the host commands before which the state may be saved."""
     # The list has the starts of hardware loops, and the commands with the smallest fingerprint of their neighbourhood
     # (winnowing, a method for document fingerprints). Only nearby commands influence the choice, so each repetition of
     # a section is saved at the same positions.
@@ -243,7 +243,7 @@ def rewind(memo: Memo, cursor: int, place: int, t: int) -> None:
 
 @part
 def await_check(memo: Memo, place: int, prims: int) -> None:
-    """Set the next check to the first candidate from command `place` and from primitive command `prims` on."""
+    """Set the next check to the first candidate that is neither before command `place` nor before primitive `prims`."""
     r = memo.registers
     while memo.checks[r[MEMO.check]] < place or (
         memo.checks[r[MEMO.check]] < NEVER and memo.prims[memo.checks[r[MEMO.check]]] < prims
@@ -263,7 +263,7 @@ def same_words(old: Array, new: Array, archive: Array) -> bool:
 
 
 def agreement(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int, identity: bool) -> int:
-    """Return the last snapshot after `old` whose state the run also reaches after `new`, or NONE.
+    """Return the last snapshot up to which the run after `old` is equivalent to the run after `new`, or NONE.
 
     With `identity`, both sections must use the same rows.
     """

@@ -1,4 +1,4 @@
-"""Conversion of the machine's live state to a list of numbers, and of such a list to a state.
+"""Conversion between the machine's live state and a list of numbers.
 
 If the lists of two states are equal, the machine behaves in the same way from both states. To this end, cycles are
 relative to the cycle of the snapshot, commands and loops to the host's next command and loop, indices of a ring to the
@@ -61,8 +61,8 @@ from tilewright.targets.gemmini.timing.unroll_streams import SLOT, STREAM, Front
 EMPTY = 1 << 62
 
 
-#: All registers: pointers, which are 0 in a snapshot; the rules of the registers that are saved unchanged; the rules of
-#: all other registers, which may refer to unchanged registers.
+#: Three groups of registers: pointers, which are 0 in a snapshot; registers that are saved unchanged; and all other
+#: registers, whose rules may refer to unchanged registers.
 POINTERS = pointers()
 _RULES = register_rules()
 _PLAIN = (_RULES[:, COLUMN.rule] == RULE.plain) & (_RULES[:, COLUMN.when] == NOWHERE)
@@ -122,7 +122,7 @@ def serialise_row(m: Array, p: Program, archive: Array, rules: Array, number: in
 
 
 def serialise_field(m: Array, p: Program, archive: Array, place: int, rule: int, of: int, among: int) -> None:
-    """Save or restore a field by its rule. Some rules read a second field, at index `of`."""
+    """Save or restore a field by its rule. Some rules also read the field at index `of`."""
     if rule == RULE.plain or (rule == RULE.scaled and m[SHARED.scales]):
         word(m, place, archive, 0)
     elif rule == RULE.command:
@@ -282,7 +282,7 @@ def serialise_loads(m: Array, p: Program, archive: Array) -> None:
 
 
 def fresh(m: Array, place: int, t: int, archive: Array) -> None:
-    """Save or restore the row that a bank began to write in cycle `t`, if any."""
+    """Save or restore the row, if there is one, that a bank began to write in cycle `t`."""
     here = next_word(archive)
     if not archive[HEADER.sets]:
         archive[here] = m[place] == write_mark(m[place] & 0xFFFFFF, t)
@@ -329,7 +329,7 @@ def serialise_bus(m: Array, p: Program, archive: Array) -> None:
 
 def tagged(m: Array, q: int, archive: Array, mask: int, read: int, base: int, size: int) -> None:
     """Save or restore a queue. If `item & mask == read`, the upper bits of the item are a transaction."""
-    # A restored state needs no conversion: READER.next is a pointer, hence 0, so the saved transactions are absolute.
+    # A restored state needs no conversion: READER.next is a pointer, so it is 0, and transactions are relative to 0.
     for i in range(length(m, q, archive)):
         place = item(m, q, i)
         if not archive[HEADER.sets] and m[place] & mask == read:

@@ -46,12 +46,12 @@ class Shared:
     ld_done = WIRE  # the tracker slot of the load that completes, or -1
     st_done = WIRE
     spad_writes = WIRE  # a bit mask of the banks that are written
-    acc_writes = WIRE  # a bit mask of the banks with an offered write
+    acc_writes = WIRE  # a bit mask of the banks for which a write is offered
     acc_adds = WIRE
     ex_reads = WIRE  # a bit mask of the banks that the array reads
     progress = WIRE  # a count of rows and beats that moved; if the count stays constant, the run is stalled (clock.py)
     number = saved(size=3)  # for each queue, the number of station entries in use
-    lone = PLAIN  # whether the newest execute command is a preload whose compute has not arrived
+    lone = PLAIN  # whether the newest execute command is a preload without its compute
     loads_used = PLAIN  # the number of tracker slots in use
     stores_used = PLAIN
     zeros_valid = PLAIN  # whether there is a row of zeros to write

@@ -1,9 +1,9 @@
 """The reservation station (ReservationStation.scala): entries, dependencies, issue and completion.
 
 Each queue has its own entries, and issues its commands in order. A command waits for older commands of the two other
-queues that use the same rows, if either command writes these rows. The command's bit mask lists their entries. The mask
-does not change when an entry becomes free, because `ready_entry` checks only entries in use. When a new command takes
-the free entry, `forget` removes the entry from all masks.
+queues that use the same rows, if either command writes these rows. A bit mask lists the entries of these older
+commands. The mask does not change when an entry becomes free, because `ready_entry` checks only entries in use. When a
+new command takes the free entry, `forget` removes the entry from all masks.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def overlap(m: Array, x: int, y: int) -> bool:
 
 
 def depend(m: Array, q: int, e: int) -> None:
-    """Set the bit masks of a new entry: the entries of other queues for which it waits."""
+    """Set the bit masks of the entries for which a new entry waits."""
     for old_q in range(3):
         left = m[STATION.valid + old_q]
         waits = 0

@@ -1,8 +1,8 @@
 """The merge of the streams of a loop (LoopMatmul.scala, WeightedArbiter.scala, LoopConv.scala, Pipeline.scala).
 
-Some conditions of LOOP_WS look wrong, but are those of the generated RTL (ucb-bar/gemmini at 8c3f992). For example, the
-condition for B's progress in an execute command reads a counter of A, and the counters of an ended stream are 0. A
-command of LOOP_CONV_WS passes through two pipeline stages before it competes with commands of other streams.
+Some conditions of LOOP_WS look wrong, but are those of the generated RTL (ucb-bar/gemmini at 8c3f992). For example, an
+execute command checks the progress of B with a counter of A, and the counters of an ended stream are 0. A command of
+LOOP_CONV_WS passes through two pipeline stages before it competes with commands of other streams.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class FrontEnd:
     still = PLAIN  # 1: the previous cycle changed nothing
     done = WIRE  # whether a command has completed in this cycle
     head = saved(size=2)  # the slot of the older loop
-    settled = saved(size=2, reset=-1)  # if advance_slots would change nothing: the mask of idle streams; else -1
-    unfinished = saved(size=6)  # for each unroller, three numbers of commands in progress: loads, execute, stores
+    settled = saved(size=2, reset=-1)  # the mask of idle streams if advance_slots would change nothing, else -1
+    unfinished = saved(size=6)  # the number of loads, execute commands and stores in progress, by unroller
     ended = saved(RULE.wire, size=6)  # the commands among `unfinished` that have completed in this cycle
 
 
@@ -231,7 +231,7 @@ def _execute_is_due(m: Array, plan: FrontPlan, idle: int) -> bool:
         return False
     b_k = _counter(m, plan, LOAD_B, 0)
     b_j = _counter(m, plan, LOAD_B, 1)
-    # As in the RTL, the second comparison with k reads the counter of A, although the condition is about B.
+    # As in the RTL, the check of B's progress compares k with the counter of A.
     return is_elsewhere(m, OF_MATMUL, idle, LOAD_B, slot) or b_k > k or (a_k == k and b_j > j)
 
 

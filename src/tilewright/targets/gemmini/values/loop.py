@@ -83,7 +83,7 @@ A_ROW, A_ROWS, A_COLS, A_STRIDE, A_TRANSPOSED, D_ROW, D_ROWS, D_COLS, D_TRANSPOS
 FRESH, W_ROW, W_ROWS, W_COLS, W_TRANSPOSED = range(9, 14)
 C_ROW, C_ROWS, C_COLS, C_STRIDE, C_ACC, C_ACCUMULATE, WEIGHTS, SHIFT, C_RELU, SUMS = range(14, 24)
 
-#: The smallest int8, the largest int8, and 1.5 * 2**23, which rounds a small float32 half to even by an addition.
+#: The smallest int8, the largest int8, and 1.5 * 2**23: adding this number to a small float32 rounds it half to even.
 LOW = -128
 HIGH = 127
 ROUNDER = np.float32(12582912.0)
@@ -122,8 +122,8 @@ class Memories(NamedTuple):
 class Rules(NamedTuple):
     """The semantics of a machine (see config.Semantics). `bits` is the width of sums in the array.
 
-    With `overflows`, the product of a row and a column, plus D, may exceed this width. Repeated pixels are not written
-    before row `floor` if the pixel's own row is not before `floor`.
+    With `overflows`, the product of a row and a column, plus D, may exceed this width. A pixel in row `floor` or later
+    is not repeated in rows before `floor`.
     """
 
     relu_first: int
@@ -230,7 +230,7 @@ def stored_code(mvout: Array, scale: float, spad: Array, acc: Array, row: int, c
     if mvout[S_ACC] == 0:
         return int(spad[row, col])
     value = int(acc[row, col])
-    # The RTL applies ReLU before the scale, and libgemmini after it, which differs for negative scales.
+    # The RTL applies ReLU before the scale, and libgemmini after the scale. Negative scales give different results.
     if mvout[S_RELU] and relu_first:
         value = max(value, 0)
     value = scaled(value, scale)

@@ -118,7 +118,7 @@ def _computes(work: Computes, config: Config) -> Array:
 
 
 def _last(marked: Array) -> Array:
-    """Return for each index the last marked index that is not larger, or -1, int64 [k]."""
+    """Return the last marked index up to each index, or -1 if there is none, int64 [k]."""
     return np.maximum.accumulate(np.where(marked, np.arange(len(marked)), -1))
 
 

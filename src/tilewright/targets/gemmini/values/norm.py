@@ -33,7 +33,7 @@ class Activation(IntEnum):
     NONE, RELU, LAYERNORM, IGELU, SOFTMAX = range(5)
 
 
-#: The command that replaces a command for all blocks of a row except the last block.
+#: A command that is applied to a whole row: {command of the last block: command of all blocks before it}.
 PARTIAL = {Norm.MEAN: Norm.SUM, Norm.INV_STDDEV: Norm.VARIANCE, Norm.INV_SUM_EXP: Norm.SUM_EXP}
 
 

@@ -19,9 +19,9 @@ from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk
 class Work(NamedTuple):
     """Groups of results in order, int64 [groups] each. The ends of ranges are exclusive.
 
-    The engine works on a group from engine cycle `start` to `end`. It writes the results `first` to `after`, numbered
-    in the order of writing, in row `row`. It reads the input rows `top` to `bottom`, and the kernels of the channels
-    `low` to `high`.
+    The engine works on a group from engine cycle `start` to `end`. It writes the results `first` to `after` (in the
+    order of writing) of row `row`. It reads the input rows `top` to `bottom`, and the kernels of the channels `low` to
+    `high`.
     """
 
     start: Array
@@ -135,7 +135,7 @@ class PageService:
 
 
 class When(NamedTuple):
-    """The times of steps: start, end, waiting cycles before the start, cause of the wait, bit masks of tokens."""
+    """The times of steps: `wait` counts cycles before the start; `pops` and `pushes` are masks of tokens."""
 
     start: Array
     end: Array
@@ -161,7 +161,7 @@ def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], Whe
 
 
 def _pushes(plan: Schedule) -> Array:
-    """Return the bit of the token that each service sends to end a wait of the engine, or 0."""
+    """Return the token (a bit) that each service sends to the engine, or 0 if the engine did not wait for it."""
     # The k-th wait for a cause ends with the k-th service of this cause.
     waits = plan.waits
     pushes = np.zeros(len(plan.service.cause), np.int64)

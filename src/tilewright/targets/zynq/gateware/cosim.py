@@ -46,8 +46,8 @@ class ServedPage(NamedTuple):
 class RtlRun:
     """The run of a layer on the RTL.
 
-    `results`, uint8 [outputs], and `served` are in the order of time. `engine` is the number of cycles without waits,
-    or None with two frames.
+    `results` has the codes in the order of writing, uint8 [outputs], and `served` has the page services in order.
+    `engine` is the number of cycles without waits, or None with two frames.
     """
 
     results: Array
@@ -260,7 +260,7 @@ def _begin(layer: Layer, served: ServedPage) -> int:
     """Return the engine cycle at which the simulator has a page request of the RTL."""
     if layer.kind != Kind.FC or served.store == RESULT or layer.config.frames > 1:
         return served.at
-    # In an FC layer, the RTL requests a page when a lane needs it; the simulator, at the start of the lane's iteration.
+    # In an FC layer, the RTL requests a page in the cycle of the lane, and the simulator at the start of the iteration.
     step = layer.config.iteration(fc=True)
     column = layer.depth * step + (0 if layer.config.write_behind else 1)
     before, inside = divmod(served.at, column)

@@ -1,8 +1,7 @@
 """The engine: state machines, loaders, paged stores, compute unit and the path of results, with their connections.
 
 The state machine advances in each cycle, except when an access misses, when the engine waits, and when the PS holds the
-engine. Words and sums that are already in the pipeline still move on: drain() cycles later, all results of a complete
-block are in the store.
+engine. Words and sums in the pipeline move on even then. A complete result block is in its store after drain() cycles.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def require(config: Config) -> None:
         if config.block_bytes(store) < beat_bytes(config):
             reason = f"a {store} block has {config.block_bytes(store)} bytes, less than one transfer of the PS"
             raise ConfigError("zynq gateware", reason, f"set {store}_bits higher, or axi_bytes lower")
-    least = drain(config) + 3  # also count the request, the last beat and `done`
+    least = drain(config) + 3  # 3: request, last beat, `done`
     if config.handshake < least:
         reason = f"handshake={config.handshake} is too short: results reach their store up to {least} cycles later"
         raise ConfigError("zynq gateware", reason, f"set handshake={least} or more")

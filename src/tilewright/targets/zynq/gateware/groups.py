@@ -25,7 +25,7 @@ from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR
 ROWS = 3
 #: The number of 16-channel groups in a line of data.
 SLOTS = LINE["data"] // GROUP
-#: A position may be at these sides of the image. Taps beyond a side are masked.
+#: The sides of the image. If a position is at a side, its taps beyond this side are masked.
 SIDES = ("left", "right", "top", "bottom")
 
 
@@ -42,8 +42,8 @@ class Groups(Part):
         # group `group` of pixel (`row`, `column`) of the window, and with `pair`, the next 16 words are the next
         # channel group. `filled` marks the last request of a group. With `kept`, all blocks fit into the store.
         #
-        # `count` is the number of positions in the group, and `sides` has the sides of the image at which each of them
-        # is. `is_end` marks the last group of the image.
+        # `count` is the number of positions in the group. For each position, `sides` has the sides of the image at
+        # which the position is. `is_end` marks the last group of the image.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -92,7 +92,8 @@ class Groups(Part):
         depths = _multiples(depth, outputs)
         for down, is_served in enumerate(serves, 1):
             m.d.comb += is_served.eq((whole | (below + lines[down] <= words)) & (y + down < self.layer.rows))
-        # Derive each position (up to the first position of the next group) from its predecessor, without a division.
+        # Derive each position from the previous position, without a division, up to the first position of the next
+        # group.
         across = [x]
         downward = [Signal(ceil_log2(outputs + 1), name="down0")]
         exists = [Signal(name="exists0", init=1)]

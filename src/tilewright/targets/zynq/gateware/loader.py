@@ -52,8 +52,9 @@ class Walker(Part):
 
     def __init__(self, config: Config) -> None:
         # `next_lane`, `next_iteration` (of the same sum) and `next_sum` move the walker. `next_lane` may be 1 together
-        # with one of the others. `complete` marks the last lane of a sum, and `last` marks the last sum of the layer.
-        # `column` is the output channel or the FC output. With `short`, fewer products than lanes remain in an FC sum.
+        # with `next_iteration` or `next_sum`. `complete` marks the last lane of a sum, and `last` marks the last sum of
+        # the layer. `column` is the output channel or the FC output. With `short`, fewer products than lanes remain in
+        # an FC sum.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -126,8 +127,8 @@ class ConvLoader(Walker):
         layer = self.layer
         planes = config.layout == "chw"
         by_rows = config.layout == "rows"
-        # The number of words of a row, of the image and of a kernel (in chw: of a row of a plane, and of a plane). They
-        # are valid a few cycles after the descriptor.
+        # The numbers of words of a row, of the image and of a kernel, valid a few cycles after the descriptor. In the
+        # layout chw, `row` and `image` are for one plane.
         row = Signal(28)
         image = Signal(28)
         kernel = Signal(20)
@@ -140,7 +141,7 @@ class ConvLoader(Walker):
         y = Signal(12)
         first = Signal(16)
         at = Signal(LANE)
-        # These products are computed once per layer. The loops only add them.
+        # These products are computed once per layer, so that the loops need only additions.
         groups = Mux(layer.ic < GROUP, layer.ic, GROUP)
         word, corner, plane, place = (
             Signal(signed(ADDRESS), name=name) for name in ("word", "corner", "plane", "place")

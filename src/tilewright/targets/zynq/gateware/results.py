@@ -178,7 +178,7 @@ class ResultWriter(Part):
     """The base class of both result writers. `members` are the ports that a derived class adds."""
 
     def __init__(self, config: Config, beat: int, **members: Any) -> None:
-        # `start` marks the start of a layer, and `ends` its end. `pools` announces a result of the pool two cycles in
+        # `start` and `ends` mark the start and the end of a layer. `pools` announces a result of the pool two cycles in
         # advance. `leaves` is 1 while a complete block must be moved to DDR; a pulse of `done` says that the PS has
         # moved it. `column` is the channel of a result.
         self.config = config
@@ -233,8 +233,8 @@ class Results(ResultWriter):
     def define(self, m: Module) -> None:
         config = self.config
         frames = self.config.frames
-        # A word is reserved before its code arrives: late() cycles pass up to the sum, and LATENCY cycles up to the
-        # code. So delay the address by both, instead of making the state machine wait.
+        # A word is reserved before its code arrives: late() cycles pass up to the sum, and then LATENCY cycles up to
+        # the code. So delay the address by late() + LATENCY cycles, instead of making the state machine wait.
         code = self.requantised(m, self.sum, after(m, self.column, max(0, late(config) - 1)))
         offset = Signal(config.result_bits)
         later = late(config) + LATENCY

@@ -131,7 +131,7 @@ class States(Part):
 
     def _iteration(self, m: Module, first: Signal, tail: Signal) -> None:
         """Add the states of an iteration. `first` marks the products that begin a sum. `tail` counts final cycles."""
-        # `ends` has the states after the last request, one for each cycle of the iteration without a request.
+        # `ends` has the states after the last request: one state per cycle without a request.
         others = self.config.iteration() - LANES  # cycles without a request
         ends: list[Any] = [Step.ACC, *([Step.DELAY] if self.config.lat_use else []), Step.LOAD][:others][::-1]
         with m.Switch(self.step):
@@ -155,7 +155,7 @@ class States(Part):
                 m.d.comb += self.ends.eq(self.last)
 
     def _follow(self, m: Module, left: list[Any], tail: Signal) -> None:
-        """Enter the first of the remaining states `left`, or else the next iteration or the result."""
+        """Enter the first state of `left`. If `left` is empty, go to the next iteration or to the result."""
         if left:
             m.d.sync += self.step.eq(left[0])
             return

@@ -103,10 +103,10 @@ class Store(Part):
         # is 1 if the engine advances, so that the access of `read` takes effect.
         #
         # With two frames, the PS loads blocks in the order of their uses: the block of use k to frame k modulo 2. Each
-        # load ends with `pages.done`, and `pages.ready` is 1 while a frame is free. An access to another block than the
-        # previous access begins the next use. `begins` marks the start of an iteration (or of a result) at
-        # `read.block`, which frees the frames of earlier uses. With `more`, this iteration also needs the next use.
-        # With `kept`, all blocks stay in the store, so the number of a use is the number of its block.
+        # load ends with `pages.done`, and `pages.ready` is 1 while a frame is free. An access begins the next use if
+        # its block differs from the block of the previous access. `begins` marks the start of an iteration (or of a
+        # result) at `read.block`, which frees the frames of earlier uses. With `more`, this iteration also needs the
+        # next use. With `kept`, all blocks stay in the store, so the number of a use is the number of its block.
         self.beat = beat
         self.frames = frames
         super().__init__(
@@ -128,9 +128,9 @@ class Store(Part):
         )
         held = Signal.like(read.block)
         valid = Signal()
-        # The counters start with the layer: the current use, loaded uses, and uses that are no longer needed. The block
-        # of use k is present if more than k uses are loaded. A frame is free if fewer than two loaded uses are still
-        # needed.
+        # From the start of the layer, count the current use, the loaded uses, and the uses that are no longer needed.
+        # The block of use k is present if more than k uses are loaded. A frame is free if fewer than two loaded uses
+        # are still needed.
         follows = valid & (held != read.block)
         m.d.comb += [
             wanted.eq(Mux(self.kept, read.block, use + follows)),

@@ -32,9 +32,9 @@ class Sweep(Part):
     def __init__(self, config: Config) -> None:
         # While `iterates` is 1, iteration number `time` of channel (in an FC layer: column) `column` is computed. It
         # reads line `line` of weight block `block`, and in an FC layer also line `time` of the data. `begins` and
-        # `completes` mark the first and the last iteration of a sum. The iteration computes `count` sums; `sides` has
-        # the sides of the image at which each of their positions is, and `half` selects the half of the window buffer
-        # with their data.
+        # `completes` mark the first and the last iteration of a sum. The iteration computes the sums of `count`
+        # positions. `sides` has the sides of the image at which each position is, and `half` selects the half of the
+        # window buffer with the data of these positions.
         #
         # `ends_channel` marks the last cycle of a channel, and `is_last` marks the last channel of the layer. While
         # `elements` is 1, the pool requests an element; `pool_last` marks its last element. `ends` marks the last step

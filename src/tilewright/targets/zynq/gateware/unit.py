@@ -23,7 +23,7 @@ from tilewright.targets.zynq.config import LANES, Config
 from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR, operand_of
 from tilewright.targets.zynq.gateware.results import BITS
 
-#: The width of an operand minus its zero point: codes have 8 bits, and zero points have 9 bits.
+#: The width in bits of a code (8 bits) minus its zero point (9 bits).
 OPERAND = 10
 SUM = 2 * OPERAND + (LANES - 1).bit_length()
 #: Cycles from the operands of the first lane to the sum [D].
@@ -57,7 +57,7 @@ class ComputeUnit(Part):
             products.append(data * weight)
         early = products[: LANES - LATE]
         late = products[LANES - LATE :]
-        for level in range(FILL - 1):  # level 0 has the products, the other levels are the tree
+        for level in range(FILL - 1):  # level 0: products; other levels: adder tree
             together = 1 if level == 0 else 2
             terms = [early[at : at + together] for at in range(0, len(early), together)]
             early = []
@@ -111,7 +111,7 @@ class Sums(Part):
         """Add the logic for the sum of output `number`, from the products `terms` and the data `x` of all lanes."""
         total = _tree(m, f"sum{number}", terms)
         data = _tree(m, f"data{number}", x)
-        # sum(x * (w - zw)) = sum(x * w) - zw * sum(x): one multiplication per sum instead of one subtraction per lane.
+        # sum(x * (w - zw)) = sum(x * w) - zw * sum(x), so one multiplication per sum replaces a subtraction per lane.
         less = Signal(signed(len(data) + ZERO), name=f"less{number}")
         m.d.sync += less.eq(by_logic(data, self.zw))
         m.d.sync += getattr(self, f"sum{number}").eq(total - less)

@@ -110,7 +110,7 @@ class Waits(NamedTuple):
 class Schedule(NamedTuple):
     """The cycles of a layer with waits (`cycles`) and without waits (`engine`), for all samples of a batch.
 
-    `uses` has the uses of blocks by store. It is empty if page services are only counted, or do not exist.
+    `uses` has the uses of each store's blocks. The mapping is empty if page services are only counted or do not exist.
     """
 
     cycles: int
@@ -142,7 +142,7 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
 
 def _served(uses: Mapping[str, Uses], cause: Array, times: Array, start: Array, end: Array) -> Service:
     """Return services with their uses and blocks. For a store without `uses`, blocks are moved in ascending order."""
-    # The k-th service of a store is for the store's k-th use, independently of other stores.
+    # The k-th service of a store is for the k-th use of a block of this store.
     use, block = np.zeros((2, len(cause)), np.int64)
     for index, store in enumerate(STORES):
         mine = cause == index
@@ -196,8 +196,8 @@ def _double(config: Config, engine: int, uses: Mapping[str, Uses], end: Sequence
             from_ = [*[0] * min(ahead, len(of.need)), *of.free[:-ahead].tolist()]
             jobs += [(at, False, by, cause) for at, by in zip(from_, of.need.tolist(), strict=True)]
     # The PS serves jobs in the order in which they become possible, and the engine waits for jobs in the order of their
-    # deadlines. Both orders count engine cycles; with the delay so far (`late`), these become cycles of the clock. At
-    # each deadline, first start all jobs that became possible before it, then wait for the job with this deadline.
+    # deadlines. Both orders count engine cycles. An engine cycle plus the delay so far (`late`) is a cycle of the
+    # clock. At each deadline, start all jobs that are possible by then, and wait for the job with this deadline.
     jobs.sort()
     costs = [_cost(config, index) for index in range(len(CAUSES))]
     needs = sorted((by, index) for index, (_, _, by, _) in enumerate(jobs))

@@ -6,9 +6,9 @@ outputs that are summed together (in convolutions), an iteration (for weights an
 pools).
 
 In the layouts chw and hwc, the words of a convolution are contiguous in DDR, so a window may extend into another block.
-A store has one block, and a load happens whenever the loader reads a word of another block. The loader reads the words
-of a window by channel and tap (chw) or by tap and channel (hwc), group by group; then the next position, and finally
-the next output channel. For padding, it reads no words.
+A store has one block, and a load happens whenever the loader reads a word of another block. The loader's loops are,
+outermost first: output channel, position, group of channels, and then channel and tap (chw) or tap and channel (hwc).
+For padding, it reads no words.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ class Uses(NamedTuple):
 
     def once(self) -> Uses:
         """Return one use per block, for a store with room for all blocks."""
-        # Uses repeat in ascending order of blocks, so the first uses are the first use of each block.
+        # Blocks are used in ascending order, again and again. So the first `count` uses are the first uses of all
+        # blocks.
         count = int(self.block.max(initial=-1)) + 1
         last = np.full(count, self.free.max(initial=0), np.int64)
         return Uses(np.arange(count), self.need[:count], last)
 
 
 class Service(NamedTuple):
-    """The page services of the CPU (PS), in order, int64 [n] each. An entry counts `times` services with one cause.
+    """The page services of the CPU (PS), in order, int64 [n] each. An entry stands for `times` services with one cause.
 
-    The first of these services moves block `block` for use `use`, and its frame is `use` modulo the number of frames.
-    The other services are for the following uses.
+    The first service of an entry moves block `block` for use `use`, and its frame is `use` modulo the number of frames.
+    The other services of the entry are for the following uses.
     """
 
     cause: Array
@@ -118,7 +119,7 @@ class ConvWalk:
         return np.maximum(width * self.group(outputs), self.fill)
 
     def before(self, width: int) -> Array:
-        """Return the engine cycles of `width` channels up to the start of each data block, then up to the end."""
+        """Return the engine cycles of `width` channels before each data block, and in all blocks."""
         full = (np.array(self.positions, np.int64) - self.last) // self.k
         return np.append(0, np.cumsum(full * self.share(width, self.k) + self.share(width, self.last)))
 
@@ -130,8 +131,8 @@ class ConvWalk:
 
     def span(self, output: Array) -> tuple[Array, Array]:
         """Return start and end cycle of each result's group. `output` counts results in the order of writing."""
-        # Resolve the loops from the outermost to the innermost: channel group, data block, position group, channel.
-        # `left` is the index of the result within the loops that are resolved so far.
+        # Resolve the loops from the outermost to the innermost: channel group, data block, position group, channel. In
+        # each loop, `left` is the index of the result within the current iteration.
         size = self.layer.positions
         channels = self.layer["oc"]
         first = output // (size * self.together) * self.together
@@ -307,7 +308,7 @@ def _pool(layer: Layer) -> dict[str, Uses]:
 
 
 def _sequential(words: int, total: int, span: Callable[[Array], tuple[Array, Array]]) -> Uses:
-    """Return the uses of blocks whose words are used in ascending order. `span` gives the cycles of words."""
+    """Return the uses of blocks whose words are used in ascending order. `span` returns the cycles of a word."""
     first = np.arange(0, total, words)
     return Uses(np.arange(len(first)), span(first)[0], span(np.minimum(first + words, total) - 1)[1])
 

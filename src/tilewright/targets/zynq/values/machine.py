@@ -4,8 +4,8 @@ Values do not depend on the arrival times of blocks, but they depend on `lat_use
 not wait for the multipliers, and adds the products of the previous iteration.
 
 onnxruntime's integer kernels are several times as fast as BLAS. They are exact only on CPUs with VNNI: other CPUs add
-pairs of products in 16 bits and saturate (docs/arithmetic.md). So they are used only if the CPU's flags include VNNI
-and if a test product of extreme codes is exact.
+pairs of products in 16 bits and saturate (docs/arithmetic.md). So these kernels are used only if the CPU's flags
+include VNNI and if a test product of extreme codes is exact.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
         before = np.concatenate([np.zeros((len(last), 1), np.int32), last[:, :-1]], axis=1)
     else:
         first = (layer.depth - 1) * GROUP
-        # Compute the products of the last iteration alone, and shift them to the next sum.
+        # Compute the products of the last iteration alone. Each sum gets these products of the previous sum.
         last = np.concatenate([*_sums(right, data[..., first:], weights[..., first:])])
         order = last.T.ravel()  # the order of computation: by channel, then by position
         before = np.concatenate([np.zeros(1, np.int32), order[:-1]]).reshape(last.T.shape).T

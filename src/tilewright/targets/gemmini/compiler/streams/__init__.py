@@ -28,7 +28,7 @@ from tilewright.targets.gemmini.compiler.streams.stage import Addresses, Inputs,
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc
 
-#: If the array computes for at least SLOW cycles with the weights of one load, weights can be loaded later.
+#: If the array uses the weights of a load for at least SLOW cycles, fewer loads of weights are issued ahead.
 SLOW = 128
 #: How many loads of weights are issued ahead of the products, by the number of lanes: first the number for loads with
 #: few products, then the number for other loads (SLOW). These numbers avoid writes to a lane that the array reads.
@@ -85,8 +85,8 @@ class _Emission:
         sums.complete()
         for index, step in enumerate(shape.steps):
             channels = below + step.block
-            # Only the last job of a tile releases chunks after use: every other job is followed by a job that reads all
-            # of them.
+            # Only the last job of a tile can release chunks after use, because all jobs of the tile read the same
+            # chunks.
             if ends:
                 self.input_buffer.keep = inputs.chunk(channels)
             for block in range(job.first, job.first + job.blocks):
@@ -142,7 +142,7 @@ class _Emission:
         return self.arrives[load]
 
     def _load_weights(self, load: int) -> None:
-        """Load weights, unless they are in the ring. Load a layer's first weights block by block, to begin early."""
+        """Load weights, unless they are in the ring. Load a layer's first weights block by block."""
         if load in self.ring.place:
             return
         shape = self.shape

@@ -45,8 +45,8 @@ class Ring:
         base, most = self._lanes[turn]
         held = self._held[turn]
         after = self._next[turn]
-        # A block does not wrap around the end of a lane: rows that are too few are skipped. Drop the old blocks in
-        # skipped rows, and the old blocks that the new block overlaps.
+        # A block does not wrap around the end of a lane: if the last rows are too few, they are skipped. Drop the old
+        # blocks in skipped rows, and the old blocks that the new block overlaps.
         first = after if after + rows <= most else 0
         while held and (held[0][1] >= after > first or (held[0][1] < first + rows and first < held[0][1] + held[0][2])):
             old = held.popleft()[0]
@@ -82,7 +82,7 @@ class InputBuffer:
         self._used[chunk] = self._read[self._reading] = until
 
     def take(self, chunk: int, now: float | None = None) -> bool:
-        """Allocate rows to a chunk, unless it already has rows. Return whether it has rows now.
+        """Allocate rows to a chunk, unless the chunk already has rows. Return whether the chunk has rows.
 
         With `now`, the rows must be free in cycle `now`, in a lane that the array does not read. Without `now`, the
         chunk gets the rows that become free first.

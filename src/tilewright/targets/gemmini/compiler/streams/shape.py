@@ -115,7 +115,7 @@ class Shape:
 
     @cached_property
     def _phases(self) -> list[tuple[int, int]]:
-        """For each kernel row, its distance from the first kernel row in result rows, and the remaining phase."""
+        """The distance of each kernel row from the first kernel row, as whole result rows and a phase of the stride."""
         # Example: with a stride of 2, kernel row 3 reads the rows of phase 1, and begins one result row below.
         window = self.layer.window
         return [divmod(row * window.dilation[0], window.stride[0]) for row in range(window.kernel[0])]
@@ -215,7 +215,7 @@ class Shape:
 
     @property
     def chunks(self) -> int:
-        """The number of chunks of a tile's input. A chunk is the blocks of channels that one load covers."""
+        """The number of chunks of a tile's input. A chunk contains the blocks of channels that one load covers."""
         return -(-self.channels // self.config.spad_blocks)
 
     @property
@@ -265,7 +265,7 @@ class Shape:
 
     @property
     def flat(self) -> bool:
-        """Whether the result is a single row. If so, tiles are cut by columns, else by rows."""
+        """Whether the result is a single row. A single row is cut into tiles by columns, other results by rows."""
         return self.layer.pooled[0] == 1
 
     @property

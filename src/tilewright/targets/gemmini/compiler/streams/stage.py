@@ -131,7 +131,7 @@ class Inputs:
 
 
 class Sums:
-    """The sums of a job, which begin at accumulator row `place`. Their offsets have arrived in cycle `ready`.
+    """The sums of a job, which begin at accumulator row `place`. The offsets of the sums arrive in cycle `ready`.
 
     For each accumulator row, `stored` has the cycle of the last store.
     """
