@@ -23,7 +23,7 @@ from tilewright.targets.users import Execution
 if TYPE_CHECKING:
     from tilewright.targets.gemmini.launch import GemminiLaunch
 
-#: The timing model. It has no parameters: all numbers that a user may change are in the configuration.
+#: The timing model. The model has no parameters: all numbers that a user may change are in the configuration.
 RTL = TimingModel(
     "rtl",
     "cycle by cycle after the units of the Chisel source; compared with two builds of generated RTL under a TileLink"

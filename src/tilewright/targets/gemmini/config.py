@@ -41,7 +41,7 @@ SEMANTICS = {
 
 
 def _switch(name: str) -> Any:
-    """Declare the switch of one difference. It selects one of the two behaviours, or FOLLOW."""
+    """Declare the switch of one difference, whose values are the two behaviours and FOLLOW."""
     return word(FOLLOW, FOLLOW, *(getattr(rules, name) for rules in SEMANTICS.values()))
 
 

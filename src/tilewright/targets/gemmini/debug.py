@@ -82,7 +82,7 @@ class GemminiWalk(ImageWalk):
         return StepTable(UNITS, (), spaces, unit, none, none, steps, rows, lambda step: text[step])
 
     def _footprints(self, dram: Dram) -> list[Array]:
-        """Return the footprint of each step. Its rows are (space, mode, base, length, count, stride)."""
+        """Return the footprint of each step, as rows (space, mode, base, length, count, stride)."""
         passes = self.passes
         config = self.passes.config
         computes = self.passes.work.computes

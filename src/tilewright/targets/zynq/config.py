@@ -219,6 +219,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 #: The document's first design, with a whole layer of VGG16 in BRAM: 2**22 words of data, 2**22 results, 2**27 weights.
-#: It does not fit the chip, so it raises ConfigError.
+#: This design does not fit the chip, so it raises ConfigError.
 REFUSED: dict[str, dict[str, Any]] = {"first": {"data_bits": 22, "weight_bits": 27, "result_bits": 22, "bias_bits": 12}}
 Config.presets = PRESETS | REFUSED

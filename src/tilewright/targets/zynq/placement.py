@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 
 def row_blocks(layer: Layer) -> Rows:
-    """Cut the input into blocks of rows, as large as fit. For other layouts than `rows`, return one block."""
+    """Cut the input into blocks of rows, as large as fit. Layouts other than `rows` have one block."""
     # Windows have three rows, so a block of n rows serves n - 2 rows of the result. A block with the whole image serves
     # all rows, because the rows outside of the image are padding.
     if layer.config.layout != "rows":

@@ -1,8 +1,8 @@
 """Convolutions by LOOP_CONV_WS: one hardware loop for each tile. The store may apply max pooling.
 
-A tile is a rectangle of the (pooled) result, for a range of output channels and a range of input channels. Its results
-fit half of the accumulator, and its input and weights fit half of the scratchpad. So the machine can compute one tile
-while it loads the next tile into the other halves.
+A tile is a rectangle of the (pooled) result, for a range of output channels and a range of input channels. The results
+of a tile fit half of the accumulator, and its input and weights fit half of the scratchpad. So the machine can compute
+one tile in one half, while it loads the next tile into the other half.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
 Frame = tuple[int, int, int, int]
 #: No pooling.
 NO_POOL = Window()
-#: The largest values of the loop's registers: of sizes and channels, of strides, of dilations, and of the number of
-#: results of a pooled tile along an axis.
+#: The largest values of the loop's registers, for sizes and channels, for strides, for dilations, and for the results
+#: of a pooled tile along an axis.
 MOST = (1 << 16) - 1
 MOST_STRIDE = (1 << 8) - 1
 MOST_DILATION = (1 << 10) - 1
@@ -263,6 +263,6 @@ class Convolution:
 
 
 def _inside(first: int, count: int, extent: int) -> Span:
-    """Return which of `count` positions from `first` on are inside 0..extent. The others count as padding."""
+    """Return the positions inside 0..extent, of `count` positions from `first` on. Outside positions are padding."""
     before, after = max(0, -first), max(0, first + count - extent)
     return Span(first + before, count - before - after, before, after)

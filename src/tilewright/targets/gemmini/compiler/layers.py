@@ -74,8 +74,9 @@ def _convolved(
     if unlooped := _unlooped(convolution, store):
         return forms, unlooped
     forms.append((convolution, frame))
-    # With a border in DRAM, the input can be loaded in one piece, and kernel columns can be packed. This is faster with
-    # strides (the hardware loads unused positions) and with few channels (they do not fill a row of the array).
+    # With a border in DRAM, the input can be loaded in one piece, and kernel columns can be packed. A border in DRAM is
+    # faster with strides (the hardware loads unused positions) and with few channels (which do not fill a row of the
+    # array).
     strided = max(convolution.window.stride) > 1
     few = convolution.group[0] <= config.dim // 2
     if convolution.has_borders and (strided or few) and (framed := _framed(convolution)):
@@ -91,7 +92,7 @@ def _framed(convolution: Convolution) -> tuple[Convolution, Frame] | None:
 
 def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator[Form]:
     """Yield the form with explicit commands, if it exists. `frame` is the border that the input already has in DRAM."""
-    # Several kernel columns can share a row of A if there are few channels. This needs a border in DRAM.
+    # If there are few channels and a border in DRAM, several kernel columns can share a row of A.
     inputs = convolution.group[0]
     window = convolution.window
     few = convolution.groups == 1 and inputs <= config.dim // 2 and max(window.dilation) == 1

@@ -88,7 +88,7 @@ def hand_to_compute(waits: Array, of_compute: Array, compute: int) -> None:
 
 
 def find_waits(queue: int, waits: Array, tracked: Rows, after: Array, first: int, last: int) -> None:
-    """Find the first command of each other queue that must wait for the tracked ranges `first` to `last`."""
+    """Find the first command of every other queue that must wait for one of the tracked ranges `first` to `last`."""
     for at in range(first, last):
         for row in range(tracked.first[at], tracked.first[at] + tracked.size[at]):
             for waiter in range(QUEUES):

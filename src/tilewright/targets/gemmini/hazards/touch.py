@@ -155,8 +155,8 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
     # `set_operands` in timing/station.py computes the same ranges for one command. A range ends at the end of its
     # memory, even if the strides go further. With repeated pixels, the hardware moves the start of the range but keeps
     # its length, so the last rows of the load are missing (ReservationStation.scala). For loads of hardware loops
-    # (`looped`), the model adds the missing rows: in all RTL runs, the computes of the loop before the previous loop
-    # had already read those rows, although the station does not enforce this order.
+    # (`looped`), the model adds the missing rows. The station does not enforce this order, but in all RTL runs, the
+    # computes of the loop before the previous loop had already read these rows.
     loads = work.loads
     stores = work.stores
     computes = work.computes

@@ -306,9 +306,9 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
 def _output_columns(shape: TileShape, krow: Array, kcol: Array, orow: Array) -> tuple[Array, Array, Array, int]:
     """Return the steps of the execute stream for several rows of the result.
 
-    Each element of the arguments describes one row. Returns the first column of each step, the row of each step, the
-    number of skipped steps before each step, and the number of skipped steps after the last step. A step is skipped if
-    the kernel is at an inserted zero of a dilated input.
+    Each element of the arguments describes one row. Returns for each step the first column, the row and the number of
+    skipped steps before it, and then the number of skipped steps after the last step. A step is skipped if the kernel
+    is at an inserted zero of a dilated input.
     """
     # The inserted zeros of a row are in all columns, in the even columns or in the odd columns.
     r = shape.r

@@ -61,8 +61,8 @@ def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) ->
 
 def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
     """Yield the races between loops that may be in flight together. `functs` has the program's functs."""
-    # `passed` has the commands that an unroller accepts while it executes a loop. Any other command waits until the
-    # unroller has no loop, so it separates the loops before it from the loops after it.
+    # `passed` has the commands that an unroller accepts while it executes a loop. All other commands wait until the
+    # unroller has no loop, so they separate earlier loops from later loops.
     passed = {MATMUL: (*COMMANDS[MATMUL], *COMMANDS[CONV][1:]), CONV: COMMANDS[CONV]}
     separating = {unroller: np.cumsum(~np.isin(functs, some)) for unroller, some in passed.items()}
     last: dict[int, Flight] = {}

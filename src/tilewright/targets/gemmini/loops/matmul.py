@@ -83,8 +83,8 @@ def _load_ab(r: Registers, place: OnChip, config: Config) -> tuple[CommandStream
         a = a._replace(rows=r["k"], columns=r["i"], row_pad=r["pad_k"], column_pad=r["pad_i"])
     if r["transpose_b"]:
         b = b._replace(rows=r["j"], columns=r["k"], column_pad=r["pad_k"])
-    # Both loads have k as the outer loop. B's last rows are loaded completely: the RTL compares their index with
-    # itself.
+    # The loads of A and of B have k as the outer loop. B's last rows are loaded completely: the RTL compares their
+    # index with itself.
     loaded_b = _loads(b, Funct.MVIN2, not r["transpose_b"], config)
     return loaded_b, _loads(a, Funct.MVIN, bool(r["transpose_a"]), config)
 

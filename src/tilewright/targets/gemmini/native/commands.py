@@ -1,6 +1,6 @@
 """The recorded commands of a host program in C, and their effect on the machine.
 
-A run starts at a fence, or at the end of a function of gemmini.h. It computes the values of the commands since the
+A run starts at a fence, or at the end of a function of gemmini.h. A run computes the values of the commands since the
 previous run. The memories keep their values between runs. Hazards and times are computed for all commands together.
 """
 

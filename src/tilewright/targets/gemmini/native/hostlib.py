@@ -17,7 +17,7 @@ STATISTICS = 4
 
 
 def library(config: Config) -> HostLibrary:
-    """Return the library for a machine. Its header gemmini_params.h has the machine's sizes."""
+    """Return the library for a machine. The header gemmini_params.h has the machine's sizes."""
     return HostLibrary(
         "tilewright_gemmini",
         server="tilewright.targets.gemmini.native.serve",

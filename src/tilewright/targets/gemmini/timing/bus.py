@@ -15,8 +15,8 @@ from tilewright.targets.gemmini.timing.state import SHARED
 
 #: The kinds of requests, in the two lowest bits of a queue item. The last beat of a write is a LAST_PUT.
 GET, PUT, LAST_PUT = range(3)
-#: The kinds of pages and rows in a snapshot: pages of the DMA's reader, pages of the DMA's writer, rows of the
-#: scratchpad, rows of the accumulator. Within a kind, only the equality of numbers matters.
+#: A snapshot has four kinds of pages and rows: pages that the DMA's reader uses, pages that the DMA's writer uses,
+#: scratchpad rows and accumulator rows. Within a kind, only the equality of numbers matters.
 READ_PAGES, WRITTEN_PAGES, SPAD_ROWS, ACC_ROWS = range(4)
 #: The last cycle in which a transaction ended.
 FREED = saved(RULE.wire, reset=-1)

@@ -1,7 +1,8 @@
 """The execute controller (ExecuteController.scala), and the unroller of transposed preloads before it.
 
 The controller combines the compute of one preload-compute pair with the preload of the next pair, so that the array
-loads new weights while the last rows of A pass through. It therefore reads up to three commands of its queue.
+loads new weights while the last rows of A pass through. The controller therefore reads up to three commands of its
+queue.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Execution:
 
     mode = PLAIN
     total = PLAIN  # the number of rows that pass through the array in this operation
-    a_transposed = PLAIN  # set by config_ex; likewise b_transposed and a_stride
+    a_transposed = PLAIN  # config_ex sets this field and the next two fields
     b_transposed = PLAIN
     a_stride = PLAIN
     base = saved(RULE.spad_row, size=3)  # the first row, or -1

@@ -1,8 +1,8 @@
 """Equivalence of commands: a command takes the same time as an equivalent command in the related DRAM pages and rows.
 
-Two commands are equivalent under three conditions. Their fields are equal, except for addresses. The DMA cuts their
-DRAM rows into the same requests, in related pages. Their rows on chip are related, so that every comparison of rows and
-every conflict between banks has the same result. Data never influences time.
+Two commands are equivalent under three conditions. The fields of the commands are equal, except for addresses. The DMA
+cuts the commands' DRAM rows into the same requests, in related pages. The rows on chip are related, so that every
+comparison of rows and every conflict between banks has the same result. Data never influences time.
 """
 
 from __future__ import annotations

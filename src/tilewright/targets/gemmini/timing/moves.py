@@ -90,8 +90,9 @@ REPEATER = registers(Repeater, 9)
 INCOMING = table(IncomingRow, "incoming")
 #: The index in INCOMING of the int32 scale unit's only row, which may wait while thousands of int8 rows pass.
 OF_WIDE_UNIT = RING - 1
-#: log2 of the number of lanes of the scale unit (mvin_scale_args). The cycles from the start of a row's last element to
-#: the end of the row: one for an arbiter's register, four of latency, one for the mask of completed elements.
+#: log2 of the number of lanes of the scale unit (mvin_scale_args). A row ends this number of cycles after its last
+#: element starts: one cycle for an arbiter's register, four cycles of latency, and one cycle for the mask of completed
+#: elements.
 LG_LANES = 2
 SCALE_CYCLES = 6
 #: Bits of units that offer the last row of a request: a scaled row for the scratchpad, a scaled row for the

@@ -40,7 +40,7 @@ class SavedField(NamedTuple):
     reset: int  # the value after reset
 
 
-#: The fields of each record, by the record's first index; the number of rows of each table; the length of each queue.
+#: Each record's fields, by the record's first index; each table's number of rows; each queue's length.
 DECLARED: dict[int, dict[str, tuple[int, SavedField]]] = {}
 TABLE_ROWS: dict[int, int] = {}
 LENGTHS: list[int] = []

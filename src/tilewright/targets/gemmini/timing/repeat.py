@@ -36,9 +36,9 @@ class SnapshotColumns:
 
     host: int  # the host's next command
     cycle: int
-    begin: int  # the snapshot's words in the archive: first index, index after the last word
+    begin: int  # the snapshot's words in the archive: first index, end
     end: int
-    related_begin: int  # likewise for the snapshot's pages and rows
+    related_begin: int  # the snapshot's pages and rows: first index, end
     related_end: int
     taken: int  # the number of commands that the station has accepted
     busy: int  # the last busy cycle
@@ -52,7 +52,7 @@ SNAPSHOT = columns(SnapshotColumns)
 #: The largest number of snapshots per run, and of words per snapshot. A run with a full memory saves no more snapshots.
 MAX_SNAPSHOTS = 8192
 MAX_WORDS = 1 << 15
-#: The sizes of the hash table of states and of the hash table of pages.
+#: The sizes of two hash tables: for states and for pages.
 BUCKETS = 1 << 14
 PAGES = 1 << 14
 #: The largest number of earlier snapshots that one check tries. The search ends at the first snapshot after which the

@@ -140,7 +140,7 @@ def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
     configured = loops_of(m, u)
     head = m[FRONT.head + u]
     moved = False
-    # A new loop uses slot `head` (of the older loop) if it is free, else the other slot.
+    # A new loop uses slot `head` if this slot is free, else the second slot.
     target = 1 - head if m[at(SLOT.configured, 2 * u + head)] else head
     if configured:
         idle = idle_streams(m, u)

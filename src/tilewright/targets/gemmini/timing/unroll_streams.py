@@ -166,8 +166,8 @@ def has_room(m: Array, plan: FrontPlan, u: int, queue: int) -> bool:
 @part
 def offered_by_matmul(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
     """Return the stream that offers its next command, or NOTHING. `idle` is the result of `idle_streams`."""
-    # The priority is C, execute, D, then A or B (LoopMatmul.scala: arb). An unroller counts its unfinished commands of
-    # each kind and respects the number of station entries for this kind, so one kind cannot block the others.
+    # The priority is C, execute, D, then A or B (LoopMatmul.scala: arb). For each kind of command, an unroller has at
+    # most as many unfinished commands as the station has entries, so one kind cannot block another kind.
     if has_room(m, plan, OF_MATMUL, ST) and _store_is_due(m, plan, idle, residual):
         return STORE
     if has_room(m, plan, OF_MATMUL, EX) and _execute_is_due(m, plan, idle):

@@ -16,7 +16,7 @@ LAST_SCALE = 1 << 7  # the last of the eight stages of the scale pipeline
 
 def step_writer(m: Array, t: int) -> None:
     """Run the writer: send the requests of the current row beat by beat, then take the next row."""
-    # A beat leaves only if a transaction is free. This condition holds even for the later beats of a write, which
+    # A beat leaves only if a transaction is free. The condition applies even to the later beats of a write, which
     # already has a transaction (DMA.scala: untranslated_a.valid needs !xactBusy.andR). So if only one write may be in
     # flight, a write of several beats never ends. A transaction that ends in this cycle is free from the next cycle on.
     if (

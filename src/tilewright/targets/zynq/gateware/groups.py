@@ -1,8 +1,8 @@
 """Position groups (the positions of a convolution that are summed together), and the loads of their data.
 
-The data of a group are three runs of contiguous pixels in a data block: for each of three rows, the pixels of the
-positions and one more pixel at both ends. A run may continue on the next row of the image, because taps outside of the
-image are masked.
+The data of a group are three runs of contiguous pixels in a data block, one run per row of the window. A run has the
+pixels of the positions and one more pixel at each end. A run may continue on the next row of the image, because taps
+outside of the image are masked.
 
 The window buffer, made of logic, has room for the pixels of two groups. The kernels of a weight block read one group,
 one kernel after another, 16 channels of all pixels per cycle. At the same time, the port of the data store loads the
@@ -38,8 +38,8 @@ class Groups(Part):
 
     def __init__(self, config: Config) -> None:
         # `start` begins a layer with its first group. `next` moves to the next group, and requests its data if `more`
-        # is 1. While `asks` is 1, line `offset` of block `block` is requested: its 16 words from `slot` on are channel
-        # group `group` of pixel (`row`, `column`) of the window, and with `pair`, the next 16 words are the next
+        # is 1. While `asks` is 1, line `offset` of block `block` is requested. The line's 16 words from `slot` on are
+        # channel group `group` of pixel (`row`, `column`) of the window. With `pair`, the next 16 words are the next
         # channel group. `filled` marks the last request of a group. With `kept`, all blocks fit into the store.
         #
         # `count` is the number of positions in the group. For each position, `sides` has the sides of the image at
@@ -61,7 +61,7 @@ class Groups(Part):
 
     def define(self, m: Module) -> None:
         config = self.config
-        # Sizes in groups of 16 channels. They are valid a few cycles after the descriptor.
+        # Sizes in groups of 16 channels. The sizes are valid a few cycles after the descriptor.
         depth = Signal(12)
         line = Signal(ADDRESS)
         image = Signal(ADDRESS)

@@ -30,9 +30,9 @@ class Sweep(Part):
     """The stages and loops. A pulse of `start` begins a layer of kind `kind`."""
 
     def __init__(self, config: Config) -> None:
-        # While `iterates` is 1, iteration number `time` of channel (in an FC layer: column) `column` is computed. It
-        # reads line `line` of weight block `block`, and in an FC layer also line `time` of the data. `begins` and
-        # `completes` mark the first and the last iteration of a sum. The iteration computes the sums of `count`
+        # While `iterates` is 1, iteration number `time` of channel (in an FC layer: column) `column` is computed. The
+        # iteration reads line `line` of weight block `block`, and in an FC layer also line `time` of the data. `begins`
+        # and `completes` mark the first and the last iteration of a sum. The iteration computes the sums of `count`
         # positions. `sides` has the sides of the image at which each position is, and `half` selects the half of the
         # window buffer with the data of these positions.
         #

@@ -2,7 +2,7 @@
 
 `Sums`, the unit with `window=1`, computes the sums of several outputs in each cycle. Two outputs share the multiplier
 blocks of their lanes: each block computes two products with a common weight. If the number of outputs is odd, half of
-the last output's products use blocks, and the other half are made of logic.
+the last output's products use blocks, and half are made of logic.
 
 `ComputeUnit` is the unit without `window`, whose loader fills one lane per cycle. The products of the first lanes pass
 through a pipeline of FILL cycles, as in figure 8 of the document. The last lanes are filled too late for the pipeline,
@@ -28,7 +28,7 @@ OPERAND = 10
 SUM = 2 * OPERAND + (LANES - 1).bit_length()
 #: Cycles from the operands of the first lane to the sum [D].
 FILL = 8
-#: This number of lanes is filled too late for the pipeline.
+#: The number of lanes that are filled too late for the pipeline.
 LATE = FILL - 1
 
 

@@ -28,7 +28,7 @@ def engine_of(config: Config) -> Engine:
 
 
 class WindowEngine(Engine):
-    """The engine without AXI4-Lite registers. It does not use the ports hold, waiting, block and write."""
+    """The engine without AXI4-Lite registers. The ports hold, waiting, block and write are not used."""
 
     def define(self, m: Module) -> None:
         config = self.config

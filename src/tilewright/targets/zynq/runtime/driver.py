@@ -2,8 +2,8 @@
 
 `write` creates a folder with zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin
 (the initial contents of DDR: weight blocks, factors, bias blocks). Operands are stored in DDR as blocks (placement.py).
-The driver needs no operating system. Its user provides three functions that access the engine: read a register, write a
-register, move a block. In the C files next to this module, @name@ is a placeholder.
+The driver needs no operating system. The user of the driver provides three functions that access the engine: read a
+register, write a register, move a block. In the C files next to this module, @name@ is a placeholder.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The cycles in which a layer uses its blocks, in closed form, or for some layouts only the number of loads.
 
-Engine cycles count the work of the engine without waits. A *use* of a block begins at `need`, the start of the first
-group of work that reads or writes the block, and ends at `free`, the end of the last such group. A group is a set of
-outputs that are summed together (in convolutions), an iteration (for weights and data of FC layers), or an element (in
-pools).
+Engine cycles count the work of the engine without waits. A *use* of a block is a series of groups of work that read or
+write the block. The use begins at `need`, the start of the first group, and ends at `free`, the end of the last group.
+A group is a set of outputs that are summed together (in convolutions), an iteration (for weights and data of FC
+layers), or an element (in pools).
 
 In the layouts chw and hwc, the words of a convolution are contiguous in DDR, so a window may extend into another block.
 A store has one block, and a load happens whenever the loader reads a word of another block. The loader's loops are,

@@ -3,9 +3,9 @@
 Values do not depend on the arrival times of blocks, but they depend on `lat_use`. With lat_use=0, the accumulator does
 not wait for the multipliers, and adds the products of the previous iteration.
 
-onnxruntime's integer kernels are several times as fast as BLAS. They are exact only on CPUs with VNNI: other CPUs add
-pairs of products in 16 bits and saturate (docs/arithmetic.md). So these kernels are used only if the CPU's flags
-include VNNI and if a test product of extreme codes is exact.
+onnxruntime's integer kernels are several times as fast as BLAS. The kernels are exact only on CPUs with VNNI: other
+CPUs add pairs of products in 16 bits and saturate (docs/arithmetic.md). So these kernels are used only if the CPU's
+flags include VNNI and if a test product of extreme codes is exact.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tilewright.targets.gemmini.passes import SCALE_CYCLES, SCALE_ROWS, SLOT
 
 #: A load completes this number of cycles after its last beat (rule 2).
 ARRIVES = 13
-#: The cycles of a load of zeros (rule 4), and of a load of repeated rows (measured), beyond one cycle per row.
+#: A load of zeros (rule 4), or of repeated rows (measured), takes this number of cycles plus one cycle per row.
 ZEROS = 3
 REPEATED = 7
 #: Cycles from the last product of a job to the job's first store, and cycles of the scale unit per row.

@@ -203,7 +203,7 @@ class Shape:
 
     @cached_property
     def places(self) -> tuple[int, ...]:
-        """The first row of each area, counted from the start of a block of channels, then the total of the areas."""
+        """The first row of each area within a block of channels, then the total number of rows of all areas."""
         rows, columns = self.most
         return (0, *np.cumsum([(rows + area.extra) * columns for area in self.areas]).tolist())
 
