@@ -25,7 +25,7 @@ class Semantics(NamedTuple):
     """Behaviour in which the generated RTL and the functional model (ucb-bar/libgemmini at 5b1254a) differ."""
 
     relu: str  # when ReLU is applied to a result of the accumulator
-    os_shift: str  # which output-stationary results are shifted: `always` all, or only those for the `spad`
+    os_shift: str  # the output-stationary results that are shifted: `always` all, or `spad` results only
     sums: str  # the width of sums in the array: `pe_bits` (sums wrap around), or `exact`
     extra_rows: str  # memory in result rows beyond the rows of A is `kept`, or set to `zeros`
     conv_activation: str  # activations 2 and 3 of LOOP_CONV_WS are `passed` on, or replaced by `relu`
@@ -62,7 +62,7 @@ class Config(MachineConfig):
     pe_bits: int = number(20, 16, 32)  # width of sums in the array [C: spatialArrayOutputType]
     dataflow: str = word("both", "both", "ws", "os")  # [C: dataflow]; ws: weight-stationary, os: output-stationary
     normaliser: int = number(0, 0, 1)  # 1: layer normalisation, i-gelu, softmax [C: has_normalizations]
-    semantics: str = word("rtl", *SEMANTICS)  # which implementation to model; the switches below override it one by one
+    semantics: str = word("rtl", *SEMANTICS)  # the modelled implementation; each switch below overrides one behaviour
     relu: str = _switch("relu")
     os_shift: str = _switch("os_shift")
     sums: str = _switch("sums")

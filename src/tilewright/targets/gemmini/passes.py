@@ -173,8 +173,8 @@ class Passes:
 def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, Array]:
     """Return the idle cycles of the controller before each command, and their cause (an index into IDLE), int64 [m]."""
     # A command is issued one cycle after its arrival, or one cycle after the last command on which it depends (rules 1
-    # and 22). So if a command starts later than one cycle after its arrival, a command that ended one cycle before is
-    # the cause.
+    # and 22). So if a command starts later than one cycle after its arrival, the cause is a command that ended one
+    # cycle before the start.
     wait = np.zeros(len(unit), np.int64)
     cause = np.zeros(len(unit), np.int64)
     released = [_follows(start, end[unit == source]) for source in range(len(UNITS))]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: The change to the preset `fast`, except for the clock frequency. The text of this change lists the changed keys.
 PRESET = "the preset fast"
-#: Changes of an engine that may save cycles: a text, the keys to set, and whether the network must be compiled again.
+#: Changes of an engine that may save cycles: a text, new values of keys, and whether the network is compiled again.
 #: config.py has the sources. bench/zynq_whatif.py has more changes, with their costs.
 CHANGES: tuple[tuple[str, dict[str, int | str], bool], ...] = (
     ("page services without handshake", {"handshake": 0}, False),

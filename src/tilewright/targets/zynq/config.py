@@ -46,7 +46,7 @@ class Config(MachineConfig):
 
     layout: str = word("rows", "chw", "hwc", "rows")  # word order in DDR [not in D]; rows: hwc, in blocks of rows [I]
     fc_lanes: int = number(LANES, 16, LANES)  # products per FC iteration [D]: 144 in the pseudo-code, 16 in table 3
-    #: `states` has separate states for request, delay and accumulation [D]. All other values merge states [W].
+    #: `states` has separate states for request, delay and accumulation [D]. The other values merge these states [W].
     control: str = word("states", "states", "direct", "pruned", "pipelined", only_time=True)
     lat_use: int = number(1, 0, 1)  # cycles of waiting for a sum [D]; with 0, the sum is read too early
     # 1: read all BRAM36 of a store at once, 4 bytes per port [W]; 0: 1 byte [D]
@@ -139,7 +139,7 @@ class Config(MachineConfig):
         return self.block_words(store) // LINE[store]
 
     def block_words(self, store: str) -> int:
-        """Return the words per block of a store. Words have 32 bits in the bias store, and 8 bits elsewhere."""
+        """Return the number of words of a store's block. Words have 32 bits in the bias store, and 8 bits elsewhere."""
         return 1 << int(getattr(self, f"{store}_bits"))
 
     @property
@@ -186,8 +186,8 @@ class Config(MachineConfig):
             return 1
         data = LANES
         weights = LANES
-        # In a convolution, outputs share the weights; in an FC layer, outputs share the data. `full` reads the operand
-        # that is not shared for each output.
+        # In a convolution, outputs share the weights; in an FC layer, outputs share the data. With `full`, the other
+        # operand is fetched once per output.
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
         return max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))

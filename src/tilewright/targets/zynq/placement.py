@@ -140,7 +140,7 @@ def biases(layer: Layer, weights: Array, bias: Array) -> Array:
     zw = centred(layer, "w")
     lanes = layer.stored_kernel
     codes = np.ascontiguousarray(weights).view(np.uint8).reshape(layer.channels, -1)
-    spare = lanes - codes.shape[1]  # unused lanes have the weight code 0
+    spare = lanes - codes.shape[1]  # the unused lanes, which have the weight code 0
     flip = 0 if layer["w_signed"] else 128
     sums = (codes ^ np.uint8(flip)).view(np.int8).sum(1, dtype=np.int64) - spare * flip
     return (bias.astype(np.int64) + zx * zw * lanes - zx * sums).astype(np.int32)

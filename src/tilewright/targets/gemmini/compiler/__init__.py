@@ -86,7 +86,7 @@ def fastest(form: TiledLayer, config: Config, places: Sequence[int]) -> TimedLay
 
 
 def _search(timed: list[TimedLayer], tilings: Iterator[TiledLayer], config: Config, places: Sequence[int]) -> bool:
-    """Simulate tilings, and add them to `timed`, sorted by cycles. Return whether a tiling ended the search early."""
+    """Simulate tilings, and add them to `timed`, sorted by cycles. Return whether the search ended early."""
     close = False
     for tiled in tilings:
         timed.append(TimedLayer(*cycles(tiled, config, tuple(places)), tiled))

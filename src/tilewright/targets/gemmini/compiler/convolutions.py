@@ -141,7 +141,7 @@ class Convolution:
         packings = {1, min(self.window.kernel[1], dim // inputs) if packed else 1}
         blocks = -(-outputs // dim)
         for pixels, share in product(sorted(packings), sorted({1, 2, 4, blocks} & {*range(1, blocks + 1)})):
-            # Prefer tiles with all input channels. With fewer channels, several loops must add to a tile's sums.
+            # Prefer tiles with all input channels. With fewer channels, the sums of a tile need several loops.
             depth = inputs
             while depth:
                 tiling = self._largest(config, min(outputs, share * dim), depth, pixels)
@@ -249,7 +249,7 @@ class Convolution:
         }
 
     def results(self, axis: int, first: int, count: int) -> Span:
-        """Return the results before pooling, along an axis, that `count` pooled results need from `first` on."""
+        """Return the results before pooling that `count` pooled results from `first` on need along an axis."""
         size = self.pool.kernel[axis]
         step = self.pool.stride[axis]
         padding = self.pool.padding[2 * axis]

@@ -152,8 +152,8 @@ class Addition:
 
 def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
     """Return the addition that computes an Add, or the reason why the host computes the node."""
-    # onnxruntime adds real numbers and rounds the sum. If all codes have the same scale, this equals the saturated sum
-    # of the codes.
+    # onnxruntime adds real numbers and rounds the sum. If all codes have the same scale, the rounded sum equals the
+    # saturated sum of the codes.
     op = site.node.op
     out = site.output
     assert isinstance(op, Add)

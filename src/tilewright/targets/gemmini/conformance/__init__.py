@@ -1,9 +1,9 @@
 """Replay golden vectors: programs, with the memory after runs on libgemmini and on RTL, and the times of RTL runs.
 
-A vector passes under three conditions. For each implementation that ran the program, the bytes in memory are equal. The
-loops expand to the same primitive commands as in the RTL. The total of cycles differs from the RTL's total by at most 1
-% or 3 cycles. The RTL's totals are in the file `index.json` beside the vectors. Without this file, totals are not
-compared.
+A vector passes under three conditions. The bytes in memory are equal to those of each implementation that ran the
+program. The loops expand to the same primitive commands as in the RTL. The total of cycles differs from the RTL's total
+by at most 1 % or 3 cycles. The RTL's totals are in the file `index.json` beside the vectors. Without this file, totals
+are not compared.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _difference(results: Array | list[Array], vector: Vector, golden: Array) -> 
 
 
 def _rtl(passes: Passes, vector: Vector, build: str, latency: str) -> str:
-    """Compare memory with an RTL run. A race has two allowed outcomes. A lost accumulation is not compared."""
+    """Compare memory with an RTL run, unless an accumulation may be lost. A race has two allowed outcomes."""
     if any(finding.kind == WRITE_DISTANCE for finding in passes.hazards.findings):
         return ""
     steps = np.arange(len(passes.prims))

@@ -192,8 +192,8 @@ class Hazards:
 
     def _results(self) -> Iterator[Finding]:
         """Yield computes that read the previous compute's result from the scratchpad too early."""
-        # RTL runs showed this rule [R]. A read of a result from its first row on fails under two conditions: the
-        # producer kept its weights, and the compute before the producer streamed fewer than SAFE_ROWS rows.
+        # RTL runs showed this rule [R]. A read that begins at the first row of a result fails if two conditions hold:
+        # the producer kept its weights, and the compute before the producer streamed fewer than SAFE_ROWS rows.
         computes = self.work.computes
         c = self.work.computes.c
         rows = self.work.computes.streamed

@@ -2,8 +2,8 @@
 
 A command waits for an earlier command in three cases: the commands are in different queues and their tracked ranges
 overlap, both are stores, or a config_ex follows a preload or a compute. The waiting command starts when the earlier
-command is *done*. Commands of one queue start in order, but may start before their predecessor is done. So a command
-`a` is done before a command `b` starts if some command waits for `a` and cannot start after `b`.
+command is *done*. Commands of one queue start in order, but may start before their predecessor is done. So if a command
+waits for `a` and never starts later than `b`, then `a` is done before `b` starts.
 
 A preload with a result is done when the result is written (ExecuteController.scala: mesh_completed_rob_id_fire), which
 is after its compute is done. So a command that waits for such a preload also waits for the compute. A preload without a
@@ -29,9 +29,9 @@ CROSS, ZEROS, RESULT, DRAM_READ, DRAM_WRITE, WIDTHS = range(6)
 #: preload with a result, directly before its compute.
 ZERO, DRAIN, NARROW, WIDE, REPEATED, WRITES = range(1, 7)
 NEVER = 1 << 60
-#: The state of a row begins with the last reader of each queue and the last writer of each queue. If an execute command
-#: wrote the row last, BEGUN is the first row of the written operand. DATA, LOW, HIGH and MODE are the last load of
-#: data, its columns, and its mode.
+#: The state of a row begins with the last reader of each queue and the last writer of each queue. If the row's last
+#: writer is an execute command, BEGUN is the first row of this command's result. DATA, LOW, HIGH and MODE are the last
+#: load of data, its columns, and its mode.
 BEGUN, DATA, LOW, HIGH, MODE, ROW_STATE = range(2 * QUEUES, 2 * QUEUES + 6)
 
 
@@ -54,8 +54,8 @@ class Order(NamedTuple):
 def successors(order: Order, tracked: Rows, after: Array) -> None:
     """Find the first command of each queue that waits for each command, from the last command to the first.
 
-    Later commands of the same queue need not be found, because they start after it. `after`, int64 [2, QUEUES, rows]
-    filled with NEVER, is scratch memory for the next reader and the next writer of each row, by queue.
+    Later commands of the same queue start after this first command, so they need not be found. `after`, int64 [2,
+    QUEUES, rows] filled with NEVER, is scratch memory for the next reader and the next writer of each row, by queue.
     """
     follows = order.reach[order.queue.shape[0]]  # the next command of each queue in program order
     drain = NEVER
@@ -221,7 +221,7 @@ def keep_write(order: Order, rows: Rows, last: Array, step: int, at: int, row: i
 def dram_conflicts(order: Order, ranges: Rows, last: Array, pairs: Array) -> None:
     """Find conflicts in DRAM.
 
-    `ranges` are ranges of intervals, each of which a command uses completely or not at all. `last`, int64 [2,
+    `ranges` are ranges of intervals. A command uses an interval either completely or not at all. `last`, int64 [2,
     intervals] filled with -1, is scratch memory for the last reader and the last writer of each interval.
     """
     # A read after a write always needs a fence, because a store is done before its bytes are in DRAM.

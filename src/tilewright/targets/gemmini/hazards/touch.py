@@ -17,7 +17,7 @@ from tilewright.targets.gemmini.isa.work import NONE, Computes, Local, Moves, Wo
 from tilewright.targets.gemmini.traffic import rows_in_dram
 
 READ, WRITE = 1, 2
-#: Added to the row numbers of operands past the end of the scratchpad. No real row has such a number.
+#: An operand past the end of the scratchpad gets row numbers from this number on. No real row has such a number.
 OUTSIDE = 1 << 40
 
 
@@ -107,7 +107,7 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
     # A pooled store ignores its number of rows, and may read every pixel of the image that its config_st describes.
     plain = _blocks(stores._replace(local=stores.local._replace(rows=rows)), READ, config.dim, config)
     image = stores.settings["orows"] * stores.settings["ocols"] * pooled
-    pixels = stores.local._replace(garbage=np.zeros_like(image))  # garbage: rows outside of the memories
+    pixels = stores.local._replace(garbage=np.zeros_like(image))  # the garbage address reads outside of the memories
     return _joined(
         *(moved, _repeated(loads, config), plain, _operand(stores.step, pixels, READ, image, 1, config)),
         *_executed(computes, config, preloads),

@@ -60,8 +60,8 @@ def local(address: Array, cols: Array, rows: Array, config: Config) -> Local:
 class Moves(NamedTuple):
     """The mvins of a program (with `out`: the mvouts), int64 [k] each.
 
-    `step` is the index of the primitive command, and `state` the index of the config command that applies to it, or
-    NONE. `settings` are the fields of this config command, or zeros.
+    `step` is the index of the primitive command, and `state` is the index of the config command that applies, or NONE.
+    `settings` are the fields of this config command, or zeros.
     """
 
     out: bool

@@ -73,8 +73,7 @@ class Expansion:
     @cached_property
     def order(self) -> Array:
         """A legal order of execution, as indices into `prims`, int64 [m]."""
-        # Loops run one after the other. Within a loop, loads come first; A comes before B, as a residual addition
-        # needs.
+        # Loops run one after the other. Within a loop, loads come first. A residual addition needs A before B.
         order = np.arange(len(self.prims))
         for starts in self.loops.starts:
             parts = [np.arange(low, high) for low, high in pairwise(starts)]

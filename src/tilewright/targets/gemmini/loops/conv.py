@@ -42,7 +42,7 @@ class TileShape:
     config: Config
 
     def undilated(self, x: int) -> int:
-        """Return how many of `x` pixels are stored. A dilated input has an inserted zero between two stored pixels."""
+        """Return the number of stored pixels among `x` pixels. In a dilated input, a zero is between stored pixels."""
         return (x + self.r["input_dilated"]) >> self.r["input_dilated"]
 
     @cached_property

@@ -42,8 +42,8 @@ class HostAddresses:
     """The mapping from a host's pointers (47 bits) to the machine's addresses (32 bits)."""
 
     def __init__(self) -> None:
-        # A pointer outside of all windows opens a window of host memory around it, which is mapped to the next slot.
-        # The mapping preserves distances within a window, and offsets in a page. Small numbers stay unchanged:
+        # For a pointer outside of all windows, a new window of host memory around the pointer is mapped to the next
+        # slot. The mapping preserves distances within a window, and offsets in a page. Small numbers stay unchanged:
         # gemmini.h uses 0 and 1 for absent operands. `_first[k]` is the host address of the first byte of slot k + 1.
         self._first: list[int] = []
 

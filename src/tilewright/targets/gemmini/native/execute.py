@@ -19,7 +19,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.native.hostlib import library
 from tilewright.targets.users import Execution
 
-#: At most this number of groups of findings, and of source lines (the busiest lines), is printed.
+#: The largest number of printed groups of findings, and of printed source lines (the lines with the most cycles).
 SHOWN = 8
 LINES = 12
 

@@ -143,9 +143,9 @@ def main(connection: int, machine: str) -> None:
 def program(name: str, commands: RecordedCommands, memory: list[tuple[Range, Array]]) -> Program:
     """Return all commands as a program of one launch with the name `name`.
 
-    `memory` has the ranges of host memory at each fence with their bytes, uint8 [size]. The program contains no changes
-    that the host makes to memory between fences, so its values may differ, but its cycles and hazards are the same.
-    Raises ProgramError if the memory is too large for a program.
+    `memory` has the ranges of host memory at each fence with their bytes, uint8 [size]. The host may change memory
+    between fences. The program does not contain these changes, so its values may differ, but cycles and hazards are the
+    same. Raises ProgramError if the memory is too large for a program.
     """
     first, size = (np.array([getattr(part, name) for part, _ in memory], np.int64) for name in Range._fields)
     parts = united(first, first + size)

@@ -36,7 +36,7 @@ from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 
 #: A run ends after this number of cycles.
 LIMIT = 1 << 32
-#: Uncompiled Python simulates at most this number of cycles. A longer run starts again from cycle 0 in compiled code.
+#: Uncompiled Python simulates at most this number of cycles. A longer run restarts at cycle 0 in compiled code.
 FEW = 1 << 15
 #: The approximate time that the uncompiled model takes for one primitive command, in microseconds.
 UNCOMPILED = 12_000

@@ -107,7 +107,7 @@ def operand(m: Array, place: int, archive: Array) -> None:
     if not is_garbage(m, rest):
         mask = m[SHARED.acc] if is_acc(rest) else m[SHARED.spad]
         here, rest = rest & mask, rest & ~mask
-        # The function `row` saves or restores the whole number at `place`, so store only the row there for the call.
+        # The function `row` handles the whole number at `place`, so `place` contains only the row during the call.
         m[place] = here
         row(m, place, archive, is_acc(rest) != 0)
         here = m[place]
@@ -202,7 +202,7 @@ def waits(m: Array, place: int, q: int, archive: Array) -> None:
 
 
 def entered(m: Array, q: int, of: int, archive: Array) -> None:
-    """Save or restore a queue of commands. An item's low 6 bits are the entry in station queue `of`."""
+    """Save or restore a queue of commands. An item's low 6 bits are the command's entry in station queue `of`."""
     for i in range(length(m, q, archive)):
         place = item(m, q, i)
         number = m[place] & 63

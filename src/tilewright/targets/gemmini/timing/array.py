@@ -180,8 +180,8 @@ def step_array(m: Array, t: int) -> None:
 def feed(m: Array, open_: bool, may_ask: bool) -> bool:
     """Execute the oldest control signals: fill the input registers, and begin an operation if requested.
 
-    With `open_`, the rows in the registers leave in this cycle, so full registers can also be filled. The signals wait
-    until all required rows have arrived from their banks, and until the array can begin the requested operation.
+    With `open_`, the rows in the registers leave in this cycle, so even full registers accept new rows. The signals
+    wait until all required rows have arrived from their banks, and until the array can begin the requested operation.
     Returns whether an operation began.
     """
     control = peek(m, Q.control, 0)

@@ -57,7 +57,7 @@ class Writer:
     requests = PLAIN
     t_valid = PLAIN
     t_item = PLAIN
-    t_page = saved(RULE.page, among=WRITTEN_PAGES)  # saved even if T is empty, because a waiting request may use it
+    t_page = saved(RULE.page, among=WRITTEN_PAGES)  # saved even if T is empty: a waiting request may use the page
     t_hit = WIRE
     x_valid = PLAIN
     x_item = PLAIN

@@ -44,7 +44,7 @@ UNFINISHED = -2
 
 @part
 def begin_cycle(m: Array) -> None:
-    """Reset the wires. Then set the wires by which the trackers report completed commands."""
+    """Reset the wires, then report the commands that the trackers have completed."""
     # A tracker reads its registers before the units change them in this cycle.
     m[SHARED.active] = m[SHARED.spad_writes] = m[SHARED.acc_writes] = m[SHARED.acc_adds] = m[SHARED.ex_reads] = 0
     m[SHARED.ex_done] = m[SHARED.ld_done] = m[SHARED.st_done] = -1

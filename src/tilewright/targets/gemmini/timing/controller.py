@@ -219,7 +219,7 @@ def operand(m: Array, k: int, word: int, transposed: bool, takes: bool) -> None:
     m[EXECUTION.base + k] = row if kind != ABSENT and takes else -1
     m[EXECUTION.rows + k] = columns if transposed else rows
     m[EXECUTION.filled + k] = rows > 0 if transposed else columns > 0
-    # The RTL is built with ex_read_from_acc, but waits forever for a row of the accumulator [R: docs/gemmini.md].
+    # Although it is built with ex_read_from_acc, the RTL waits forever for an accumulator row [R: docs/gemmini.md].
     if takes and kind == IN_ACC:
         m[SHARED.ex_state] = EX_STATE.stalled
 
@@ -289,8 +289,8 @@ def read(m: Array, t: int) -> None:
 @part
 def next_rows(m: Array, control: int) -> bool:
     """Move each operand that was read to its next row. Return whether the operation ends."""
-    # The operation ends when each operand either advances from its last row or is back at row 0. Operands also start at
-    # row 0, so `begun` must show that an earlier cycle has read a row (about_to_fire_all_rows).
+    # The operation ends when each operand either leaves its last row in this cycle or is already back at row 0.
+    # Operands also start at row 0, so `begun` must show that an earlier cycle has read a row (about_to_fire_all_rows).
     last = m[EXECUTION.total] - 1
     ends = m[EXECUTION.begun] != 0
     for k in range(3):
@@ -304,7 +304,7 @@ def next_rows(m: Array, control: int) -> bool:
 
 @part
 def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
-    """Read a row of operand `k` from a bank. Return the operand's control signals, or 0 if it must wait."""
+    """Read a row of operand `k` from a bank. Return the operand's control signals, or 0 if the operand must wait."""
     # Rows beyond the operand are zeros, and are not read. A bank has one port, so a write blocks a read. A previous row
     # that waits for the pipe also blocks a read (Scratchpad.scala: q_will_be_empty).
     if not goes:

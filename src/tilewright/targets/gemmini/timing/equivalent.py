@@ -124,7 +124,7 @@ def equivalent_operands(m: Array, p: Program, memo: Memo, old: int, new: int) ->
         return False
     if preload:
         # The array writes an output-stationary result backwards from its last row (array.step_results). With a stride,
-        # it writes rows outside of the range that the station tracks.
+        # the array writes rows outside of the range that the station tracks.
         if stride != 1 and not m[SHARED.only_ws]:
             return False
         size2 = size2 * stride
@@ -154,7 +154,7 @@ def side(m: Array, word: int) -> int:
 def equivalent_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int, reach: int) -> bool:
     """Relate the rows of two operands of `rows` rows. Return whether the operands' words are equivalent.
 
-    `reach` is the number of rows whose banks the execute controller compares, which may be more than it reads.
+    `reach` is the number of rows whose banks the execute controller compares. It may exceed the number of rows read.
     """
     if is_garbage(m, old) or is_garbage(m, new):
         return old == new

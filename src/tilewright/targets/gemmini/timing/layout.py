@@ -33,7 +33,7 @@ ROWS = {
     **{"commands": RING, "operations": RING, "tags": RING, "results": OUT_RING, "loads": 516, "stores": 516},
     **{"transactions": 1024, "answers": 2048},
 }
-#: Indices: the first queue; the size of one queue; the first table; the end of the tables.
+#: The index of the first queue, the size of one queue, the index of the first table, and the end of the tables.
 QUEUES = UNIT * UNITS
 PER_QUEUE = 4 + RING
 TABLES = QUEUES + 24 * PER_QUEUE

@@ -107,7 +107,7 @@ def clear(memo: Memo, identity: bool) -> None:
 
 
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
-    """Make `new` the partner of page `old`. Return False if either has another partner, or if the table is full."""
+    """Make `new` the partner of page `old`. Return False if a page has another partner, or the table is full."""
     # Successive requests are mostly in one page, so `equivalent_lines` compares the last pair before it calls this
     # function.
     r[MEMO.last_pair + 2 * client] = old
@@ -151,7 +151,7 @@ def relate_ranges(r: Array, rows: Array, kind: int, old: int, new: int, size: in
     """Relate two ranges of `size` rows of one memory, row by row. Return False if `relate_rows` fails."""
     if not relate_rows(r, rows, kind, old, new):
         return False
-    # Programs reuse operands, so skip the rows that are known to be related: `checked` rows from `old` on.
+    # Programs reuse operands, so skip related rows: from `old` on, `checked` rows are known to be related.
     place = r[MEMO.first_row + kind] + old
     for x in range(rows[place, RELATED.checked], size):
         if not relate_rows(r, rows, kind, old + x, new + x):

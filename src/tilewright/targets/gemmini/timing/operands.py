@@ -6,7 +6,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.state import SHARED
 
-#: The memory of an operand.
+#: The memory that contains an operand, or ABSENT for an absent operand.
 ABSENT, IN_SPAD, IN_ACC = range(3)
 
 

@@ -1,9 +1,9 @@
 """The reservation station (ReservationStation.scala): entries, dependencies, issue and completion.
 
 Each queue has its own entries, and issues its commands in order. A command waits for older commands of the two other
-queues that use the same rows, if either command writes these rows. A bit mask lists the entries of these older
-commands. The mask does not change when an entry becomes free, because `ready_entry` checks only entries in use. When a
-new command takes the free entry, `forget` removes the entry from all masks.
+queues that use the same rows, if either command writes these rows. The entries of these older commands are in a bit
+mask. The mask does not change when an entry becomes free, because `ready_entry` checks only entries in use. When a new
+command takes the free entry, `forget` removes the entry from all masks.
 """
 
 from __future__ import annotations

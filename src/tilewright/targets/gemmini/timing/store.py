@@ -177,7 +177,7 @@ def pooled_pixel(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int)
 
 @part
 def count_up(m: Array, place: int, end: int) -> bool:
-    """Advance a counter, which wraps around at `end`. Return whether it wrapped around."""
+    """Advance a counter, which wraps around at `end`. Return whether the counter wrapped around."""
     m[place] = m[place] + 1 if m[place] + 1 != end else 0
     return m[place] == 0
 

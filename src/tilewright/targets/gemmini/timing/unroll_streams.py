@@ -122,7 +122,7 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
     """
     head = m[FRONT.head + u]
     first = row_offset(2 * u + head)
-    # Use the values at the start of the cycle, so that a stream that starts now does not trigger another stream.
+    # Use the values at the start of the cycle: a stream that starts now must not start another stream.
     started = m[at(SLOT.started, 2 * u)], m[at(SLOT.started, 2 * u + 1)]
     moved = done = m[first + SLOT.finished] == ALL_BITS
     for x in range(5):

@@ -71,7 +71,7 @@ def _loop(builder: Any, count: Any) -> Any:
 
 #: The actions of steps. The action -1 has no effect on data.
 LOAD, STORE, POOL, COMPUTE = range(4)
-#: Columns of the table of loads. PITCH is the distance between samples in DRAM in bytes.
+#: Columns of the table of loads. PITCH is the number of bytes between two samples in DRAM.
 L_ROW, L_ROWS, L_COLS, L_ACC, L_ACCUMULATE, L_ZEROS, L_STRIDE, L_BLOCK_STRIDE, L_SHRUNK, L_PIXELS = range(10)
 L_PLACE, L_PITCH = range(10, 12)
 #: Columns of the table of stores.

@@ -47,7 +47,7 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
         field = LAYOUT.by_name[name]
         if not field.low <= value <= field.high:
             return f"{name}={value} is outside {field.low}..{field.high}, the range of the descriptor's field"
-    # The sizes fit the descriptor, but may not fit the blocks and stores of the configuration (walk.refusal).
+    # The sizes fit the descriptor. walk.refusal checks whether they also fit the blocks and stores.
     layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
     return walk.refusal(layer) or layer
 

@@ -19,9 +19,9 @@ from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk
 class Work(NamedTuple):
     """Groups of results in order, int64 [groups] each. The ends of ranges are exclusive.
 
-    The engine works on a group from engine cycle `start` to `end`. A group writes the results `first` to `after` (in
-    the order of writing) of row `row`. A group reads the input rows `top` to `bottom`, and the kernels of the channels
-    `low` to `high`.
+    The engine works on a group from engine cycle `start` to `end`. A group belongs to row `row`, and writes results
+    `first` to `after`, counted in the order of writing. A group reads the input rows `top` to `bottom`, and the kernels
+    of the channels `low` to `high`.
     """
 
     start: Array

@@ -1,9 +1,9 @@
 """A layer for the debugger, row by row and page by page (see sim/walk.py).
 
 An instruction of the engine is a whole layer. The debugger divides it into *rows* and *services*. A row is the work on
-one row of the result for some channels. In a service, the CPU moves a page. The memory `result` contains results in the
-order of writing until the CPU moves them to DDR. The memory `frames` contains the page number of each frame of block
-RAM.
+one row of the result for some channels. In a service, the CPU moves one page. The memory `result` contains results in
+the order of writing until the CPU moves them to DDR. The memory `frames` contains the page number of each frame of
+block RAM.
 """
 
 from __future__ import annotations

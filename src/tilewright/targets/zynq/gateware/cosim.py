@@ -35,7 +35,7 @@ MOST_DIFFERENCES = 8
 
 
 class ServedPage(NamedTuple):
-    """A page service. `at` counts engine cycles before its start with one frame, and all cycles with two."""
+    """A page service. `at` is the start: counted in engine cycles with one frame, in all cycles with two frames."""
 
     store: int
     block: int
@@ -60,7 +60,7 @@ class SteadyPace:
     """The PS and the engine have no additional delays. Tests replace this class by a class with random delays."""
 
     def delay(self) -> int:
-        """Return the additional cycles of a page service."""
+        """Return the number of cycles by which a page service is delayed."""
         return 0
 
     def hold(self, model: Model) -> int:
@@ -268,6 +268,6 @@ def _begin(layer: Layer, served: ServedPage) -> int:
 
 
 def waveform(image: LayerImage, data: Array, path: Path, cycles: tuple[int, int] | None) -> None:
-    """Write a waveform of the cycles (first, last) of a layer, or of all cycles (None), by a run with CXXRTL."""
+    """Run a layer with CXXRTL, and write a waveform of the cycles (first, last), or of all cycles (None)."""
     first, last = cycles or (0, 1 << 40)
     run(image, data, "cxxrtl", wave=Wave(path, max(0, first), last))

@@ -1,7 +1,7 @@
 """The engine: state machines, loaders, paged stores, compute unit and the path of results, with their connections.
 
 The state machine advances in each cycle, except when an access misses, when the engine waits, and when the PS holds the
-engine. Words and sums in the pipeline move on even then. A complete result block is in its store after drain() cycles.
+engine. The pipeline of words and sums never stops. A complete result block is in its store after drain() cycles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.targets.zynq.gateware.stores import Ahead, OperandStore, Paging,
 from tilewright.targets.zynq.gateware.unit import SUMMED, ComputeUnit, Pool
 from tilewright.targets.zynq.isa.image import LayerImage
 
-#: The keys for which the gateware supports one value: this value, and the part that other values would need.
+#: For each key with a single supported value: the value, and the missing part that other values would need.
 BATCH = {"fc_batch": (1, "an accumulator for each sample")}
 DOCUMENTED = {
     "banked": (0, "a window buffer, because the ports of a store do not give all operands of an iteration (window=1)"),
@@ -255,7 +255,7 @@ class Engine(Part):
         return OperandStore(bits, OPERANDS[name], config.block_bits, self.beat, config.frames)
 
     def _stores(self, m: Module, paging: Paging | Ahead) -> dict[str, Any]:
-        """Add the stores that the PS fills. Connect them to the PS's port and to the page requests."""
+        """Add the stores that the PS fills, connected to the PS's port and to the page requests."""
         stores: dict[str, Any] = {name: self._store(name) for name in OPERANDS}
         common = {"address": self.page_address, "data": self.page_data, **ports(self, "start", "moves")}
         for name, store in stores.items():

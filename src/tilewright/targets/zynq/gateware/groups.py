@@ -115,7 +115,7 @@ class Groups(Part):
         goes_on = Signal()
         bottom = Signal(13)
         m.d.comb += count.eq(outputs)
-        for number in reversed(range(1, outputs)):  # count the positions that exist
+        for number in reversed(range(1, outputs)):  # count the existing positions
             with m.If(~exists[number]):
                 m.d.comb += count.eq(number)
         m.d.comb += [

@@ -5,8 +5,8 @@ and must be moved to DDR, when its last word is reserved or when the layer ends.
 the PS has moved the block. With two frames, a group that begins a block waits until a frame is free.
 
 The requantiser applies ReLU to a sum, and converts it to an 8-bit code. All requantisation rules share one multiplier.
-The factor is a double, as in the register map. The product of factor and sum is exact (32 x 53 bits). It is rounded
-once or twice, as graph/rounding.py defines for each rule.
+The factor is a double, as in the register map. The product of factor and sum is exact (32 x 53 bits). Each rule rounds
+this product once or twice (graph/rounding.py).
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class ResultWriter(Part):
         )
 
     def requantised(self, m: Module, total: Value, column: Value) -> Value:
-        """Add a requantiser, and return the codes of the sums `total`. `column` has a sum's channel a cycle early."""
+        """Add a requantiser, and return the codes of the sums `total`. `column` is a sum's channel, one cycle early."""
         writes, reads = ram(m, "factors", 64, FACTORS, 32)
         m.d.comb += reads.addr.eq(column)
         m.d.comb += drive(

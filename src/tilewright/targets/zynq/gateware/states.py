@@ -131,7 +131,7 @@ class States(Part):
 
     def _iteration(self, m: Module, first: Signal, tail: Signal) -> None:
         """Add the states of an iteration. `first` marks the products that begin a sum. `tail` counts final cycles."""
-        # `ends` has the states after the last request: one state per cycle without a request.
+        # `ends` lists the states after the last request. Each of them takes one cycle.
         others = self.config.iteration() - LANES  # cycles without a request
         ends: list[Any] = [Step.ACC, *([Step.DELAY] if self.config.lat_use else []), Step.LOAD][:others][::-1]
         with m.Switch(self.step):

@@ -89,7 +89,7 @@ USES = 28
 
 
 class Read(wiring.Signature):
-    """An access of the engine to a word of a store. Unless the access misses, `data` is the word one cycle later."""
+    """An access of the engine to a word of a store. One cycle later, `data` is the word, unless the access misses."""
 
     def __init__(self, block_bits: int, offset_bits: int, width: int) -> None:
         super().__init__({"en": Out(1), "block": Out(block_bits), "offset": Out(offset_bits), "data": In(width)})
@@ -105,8 +105,8 @@ class Store(Part):
         # With two frames, the PS loads blocks in the order of their uses: the block of use k to frame k modulo 2. Each
         # load ends with `pages.done`, and `pages.ready` is 1 while a frame is free. An access begins the next use if
         # its block differs from the block of the previous access. `begins` marks the start of an iteration (or of a
-        # result) at `read.block`, which frees the frames of earlier uses. With `more`, this iteration also needs the
-        # next use. With `kept`, all blocks stay in the store, so the number of a use is the number of its block.
+        # result) at `read.block`, and frees the frames of earlier uses. With `more`, this iteration also needs the next
+        # use. With `kept`, all blocks stay in the store, so the number of a use is the number of its block.
         self.beat = beat
         self.frames = frames
         super().__init__(

@@ -33,8 +33,8 @@ class Sweep(Part):
         # While `iterates` is 1, iteration number `time` of channel (in an FC layer: column) `column` is computed. The
         # iteration reads line `line` of weight block `block`, and in an FC layer also line `time` of the data. `begins`
         # and `completes` mark the first and the last iteration of a sum. The iteration computes the sums of `count`
-        # positions. `sides` has the sides of the image at which each position is, and `half` selects the half of the
-        # window buffer with the data of these positions.
+        # positions. For each position, `sides` has the sides of the image at which the position is. `half` selects the
+        # half of the window buffer with the data of these positions.
         #
         # `ends_channel` marks the last cycle of a channel, and `is_last` marks the last channel of the layer. While
         # `elements` is 1, the pool requests an element; `pool_last` marks its last element. `ends` marks the last step

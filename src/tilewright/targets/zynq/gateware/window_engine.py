@@ -1,7 +1,7 @@
 """The engine with `window=1`: stores with lines, the window buffer, and a unit for several outputs.
 
 The ports and the protocol are those of Engine with two frames. The state machine advances in each cycle without a miss.
-The operands of an iteration arrive one cycle later, and its sums are complete unit.LATENCY cycles after the operands.
+The operands of an iteration arrive one cycle after its request, and the sums are complete unit.LATENCY cycles later.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class Layer:
 
     @property
     def utilization(self) -> float:
-        """The fraction of lanes in use over all `iterations`. Products with padding count as use."""
+        """The fraction of lanes in use over all `iterations`. A lane that multiplies padding is in use."""
         return self.outputs * self.kernel / (LANES * self.iterations) if self.iterations else 0.0
 
     def refusal(self) -> str:

@@ -26,7 +26,7 @@ from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
 from tilewright.targets.zynq.timing.service import schedule
 
-#: Byte offsets of the registers on the PS's port [I]. Of these, the document has only block, waiting and done.
+#: Byte offsets of the registers on the PS's port [I]. The document has only block, waiting and done.
 REGISTERS = {
     "CONTROL": 0x00,  # write 1 to start the layer of the descriptor
     "STATUS": 0x04,  # bit 0 waiting, bit 1 idle, bit 3 ready; bits 4..5 store of the request, bit 6 write

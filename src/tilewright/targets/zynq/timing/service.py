@@ -161,7 +161,7 @@ def _requests(uses: Mapping[str, Uses], engine: int) -> list[Request]:
 
 
 def _thrashing(layer: Layer, engine: int) -> list[Request]:
-    """Return one request per store for all its page services: there may be a service for every word."""
+    """Return one request per store, for all page services of this store: every word may need a service."""
     results = -(-layer.outputs // layer.config.block_words("result"))
     biases = -(-layer["oc"] // layer.config.block_words("bias"))
     counts = (walk.data_loads(layer), walk.weight_loads(layer), biases)
@@ -272,7 +272,7 @@ def _trace(layer: Layer, planned: Schedule) -> Trace:
     end = np.concatenate([waits.at + late - waits.wait, [planned.cycles]])
     wait = np.concatenate([[0], waits.wait])
     cause = np.concatenate([[0], waits.cause])
-    # Between several waits at the same point, keep empty steps to show the waits.
+    # If several waits are at the same point, keep the empty steps, so that each wait is shown.
     kept = (end > begin) | (wait > 0)
     begin, end, wait, cause = (column[kept] for column in (begin, end, wait, cause))
     waited = np.zeros(len(service.cause), np.int64)
@@ -319,7 +319,7 @@ def _trace(layer: Layer, planned: Schedule) -> Trace:
 
 
 def _texts(planned: Schedule) -> list[str]:
-    """Return the text of each page service, with the block's number (or the number of blocks, if that is unknown)."""
+    """Return a text for each page service: the block's number, or the number of blocks if they are unknown."""
     service = planned.service
     texts = []
     for cause, times, block in zip(service.cause.tolist(), service.times.tolist(), service.block.tolist(), strict=True):

@@ -124,7 +124,7 @@ class ConvWalk:
         return np.append(0, np.cumsum(full * self.share(width, self.k) + self.share(width, self.last)))
 
     def start(self, first: Array, page: Array) -> Array:
-        """Return the cycle in which the channel group of channel `first` begins with data block `page`."""
+        """Return the cycle in which the channel group that contains channel `first` begins to use data block `page`."""
         left = self.groups * self.together
         before = np.where(first < left, self.before(self.together)[page], self.before(self.width)[page])
         return self.fill + first // self.together * self.whole + before
@@ -158,7 +158,7 @@ class ConvWalk:
         }
 
     def _channels(self, channels_of_block: int) -> Uses:
-        """Return the uses of weight or bias blocks, of which each serves `channels_of_block` channels."""
+        """Return the uses of weight or bias blocks. Each block serves `channels_of_block` channels."""
         size = self.layer.positions
         channels = self.layer["oc"]
         first = np.arange(0, channels, channels_of_block)
@@ -315,8 +315,8 @@ def _sequential(words: int, total: int, span: Callable[[Array], tuple[Array, Arr
 
 def data_loads(layer: Layer) -> int:
     """Return the number of loads of data blocks. The engine sweeps over the input once per output channel."""
-    # The store has one block. A load happens within a run of words that spans several blocks, between two runs in
-    # different blocks, and at the start of a sweep if the previous sweep ended in another block. All sweeps are equal.
+    # The store has one block. Loads happen inside a run of words that spans several blocks, between two runs in
+    # different blocks, and at the start of a sweep if the previous one ended in another block. All sweeps are equal.
     blocks_of = _planes if layer.config.layout == "chw" else _pixels
     sweep = 0
     opening = 0

@@ -128,7 +128,7 @@ def _shifted(codes: Array) -> Array:
 
 def _stale(layer: Layer, data: Array, weights: Array) -> Array:
     """Return the sums with lat_use=0: each iteration adds the products of the previous iteration."""
-    # A sum lacks the products of its own last iteration, and contains those of the previous sum's last iteration.
+    # Instead of the products of its own last iteration, a sum contains those of the previous sum's last iteration.
     # Nothing comes before the first sum.
     right = replace(layer, config=replace(layer.config, lat_use=1))
     sums = np.concatenate([*_sums(right, data, weights)])
@@ -139,7 +139,7 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
         before = np.concatenate([np.zeros((len(last), 1), np.int32), last[:, :-1]], axis=1)
     else:
         first = (layer.depth - 1) * GROUP
-        # Compute the products of the last iteration alone. Each sum gets these products of the previous sum.
+        # Compute only the products of the last iteration. Each sum gets the products of the sum before it.
         last = np.concatenate([*_sums(right, data[..., first:], weights[..., first:])])
         order = last.T.ravel()  # the order of computation: by channel, then by position
         before = np.concatenate([np.zeros(1, np.int32), order[:-1]]).reshape(last.T.shape).T

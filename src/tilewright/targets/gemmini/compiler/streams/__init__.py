@@ -30,8 +30,8 @@ from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, a
 
 #: If the array uses the weights of a load for at least SLOW cycles, fewer loads of weights are issued ahead.
 SLOW = 128
-#: The number of loads of weights that are issued ahead of the products, by number of lanes: (for loads with few
-#: products, for loads with many products; see SLOW). With these numbers, no load writes to a lane that the array reads.
+#: The number of loads of weights that are issued ahead of the products, for each number of lanes: for loads with few
+#: products, then with many (see SLOW). With these numbers, no load writes to a lane that the array reads.
 AHEAD = {2: (5, 3), 3: (5, 2)}
 #: Without `eager`, no inputs are prefetched during this number of cycles at the end of a group of products. The writes
 #: of such loads would occupy the port of banks that the next group reads.

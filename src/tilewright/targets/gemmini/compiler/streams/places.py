@@ -45,8 +45,8 @@ class Ring:
         base, most = self._lanes[turn]
         held = self._held[turn]
         after = self._next[turn]
-        # A block does not wrap around the end of a lane: if the last rows are too few, they are skipped. Drop the old
-        # blocks in skipped rows, and the old blocks that the new block overlaps.
+        # A block does not wrap around the end of a lane: if the last rows are too few, they are skipped. Remove the old
+        # blocks in skipped rows, and the old blocks in rows of the new block.
         first = after if after + rows <= most else 0
         while held and (held[0][1] >= after > first or (held[0][1] < first + rows and first < held[0][1] + held[0][2])):
             old = held.popleft()[0]
@@ -64,7 +64,7 @@ class InputBuffer:
 
     def __init__(self, lanes: tuple[Lane, ...], rows: int) -> None:
         # Chunks are numbered in the order of their use, and chunks below `keep` are no longer needed. `place` maps a
-        # chunk to its first row, and `free` maps a chunk to the cycle in which its rows became free for it.
+        # chunk to its first row, and `free` maps a chunk to the cycle from which these rows may be overwritten.
         self._slots = [
             deque((NOTHING, first) for first in range(lane.first, lane.first + lane.rows - rows + 1, rows))
             for lane in lanes

@@ -137,7 +137,7 @@ class Shape:
         for wide, (index, area) in product(
             ranges(-(-layer.group[0] // dim), self.config.spad_blocks), enumerate(self.areas)
         ):
-            # Within an area, kernel rows are in ascending order, like the arriving lines of the input.
+            # Within an area, kernel rows are in ascending order, because the lines of the input arrive in this order.
             rows = [(row, below) for row, (below, phase) in enumerate(self._phases) if phase == area.phase]
             for (row, below), block in product(rows, range(wide.first, wide.first + wide.size)):
                 inner = min(dim, layer.group[0] - block * dim)
@@ -224,7 +224,7 @@ class Shape:
 
     @cached_property
     def lanes(self) -> tuple[tuple[Lane, ...], tuple[Lane, ...]]:
-        """The lanes for inputs and for weights, in separate banks if possible. Empty if the scratchpad is too small."""
+        """The lanes for inputs and weights, in separate banks if possible; no lanes if the scratchpad is too small."""
         # If the inputs fit half of a bank, the weights get three banks.
         bank = self.config.spad_rows
         banks = self.config.spad_banks

@@ -160,7 +160,7 @@ class Sums:
             self._load(0.0)
 
     def prefetch(self, now: float) -> bool:
-        """Load the next offsets if their rows are free in cycle `now`. Return whether they were loaded."""
+        """Load the next offsets if their rows are free in cycle `now`. Return whether offsets were loaded."""
         if not self._pieces or not self.shape.biased or self._free() > now:
             return False
         self._load(now)
