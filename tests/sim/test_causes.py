@@ -12,7 +12,7 @@ from tests.targets.vta.gateware.machines import MACHINES, dram_of
 from tests.targets.vta.streams import BASES, random_case
 from tilewright.array import Array
 from tilewright.errors import HazardError
-from tilewright.sim.causes import FETCH, QUEUE, WORK
+from tilewright.sim.causes import COMMANDS, FETCH, QUEUE, WORK
 from tilewright.sim.costs import Channel, Costs, Fetch, Simulated, Units
 from tilewright.sim.order import Order, order
 from tilewright.sim.passes import RunOptions
@@ -36,7 +36,7 @@ def test_stretches_lie_in_their_steps_and_fill_the_launch(name: str, model: str)
         assert path is not None
         begin = np.concatenate([[0], path.end[:-1]])
         assert (begin <= path.end).all() and path.end[-1] == trace.cycles, f"seed {seed}"
-        inside = ~np.isin(path.kind, (FETCH, QUEUE)) & (path.end > begin)
+        inside = ~np.isin(path.kind, (FETCH, QUEUE, COMMANDS)) & (path.end > begin)
         steps = path.step[inside]
         assert (trace.start[steps] <= begin[inside]).all() and (path.end[inside] <= trace.end[steps]).all(), (
             f"seed {seed}"
@@ -81,3 +81,22 @@ def test_only_steps_on_the_path_decide_the_end(depth: int) -> None:
             assert timed(table, relation, changed).cycles == before.cycles + worked[step], f"seed {seed}, step {step}"
             tried[int(worked[step])] += 1
     assert min(tried) > 300 and (full > 0) == (depth < 9), (tried, full)
+
+
+def test_the_wait_behind_a_full_command_queue_is_charged_to_the_queue() -> None:
+    """Unit 0 has three long steps, then unit 1 its only step: with queues of one command, fetch stops before it."""
+    steps = 4
+    zero = np.zeros(steps, np.int64)
+    unit = np.array([0, 0, 0, 1])
+    table = replace(random_table(np.random.default_rng(0), steps), unit=unit, pops=zero, pushes=zero)
+    busy = np.array([10, 10, 10, 50])
+    costs = Costs.of(zero, busy, zero, zero, zero)
+    charged = {}
+    for depth in (1, 8):
+        fetch = Fetch(insn_bytes=8, depth=depth)
+        trace = timeline(table, order(table), Simulated(costs, Channel(8, 3), fetch, Units(room=1)))
+        charged[depth] = trace.causes("")[0].get("command queue full", 0), trace.cycles
+    assert charged[8][0] == 0
+    # The command of step 2 waits in fetch until step 1 starts, 10 cycles after step 0: so does that of step 3 behind it.
+    assert charged[1][0] >= 10 - 3
+    assert charged[1][1] > charged[8][1]

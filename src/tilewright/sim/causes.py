@@ -21,7 +21,7 @@ CAUSE_COMMAND = 1  # for the delivery of its command
 CAUSE_TOKEN = 2  # for a token; the index of the queue is added
 #: Kinds of a stretch: the step's own work, its data on the DRAM port, the wait until data arrive, the wait for the port
 #: while the port serves other clients, the delivery of a command, the wait for room in a token queue.
-WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE = range(6)
+WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE, COMMANDS = range(7)
 #: Causes for the kinds after WORK, in the order of the kinds; TRANSFER has two causes, loads and stores.
 CAUSES = {
     "load bandwidth": Definition(
@@ -47,6 +47,10 @@ CAUSES = {
     "token queue full": Definition(
         "A finished instruction cannot push its token, because the queue has no room.",
         "Deepen the token queues, or pop their tokens earlier.",
+    ),
+    "command queue full": Definition(
+        "A unit is idle because fetch, before its next instruction, waits for room in the queue of another unit.",
+        "Deepen the command queues (`queue_depth`), or mix the instructions of the units more evenly.",
     ),
 }
 NAMES = tuple(CAUSES)
@@ -162,10 +166,16 @@ def _walk(timed: StepTimes, position: Array, limits: Limits, last: int, stretche
             count = _add_work(timed, s, t, stretches, count)
         t = timed.start[s]
         # The path has reached the start of step s. Find the event that allowed s to start.
-        while timed.wait[s] > 0 and timed.cause[s] == CAUSE_COMMAND:
-            s, t, count = _delivery(timed, position, limits, s, t, stretches, count)
-            if s < 0:
-                return count
+        k = s
+        while k >= 0 and timed.wait[k] > 0 and timed.cause[k] == CAUSE_COMMAND:
+            s = k
+            k, t, count = _delivery(timed, position, limits, s, stretches, count)
+        if k < 0 and t == 0:
+            return count
+        if k < 0:  # the path has reached the end of the unit's previous step
+            s = timed.order[position[s] - 1]
+            continue
+        s = k
         if timed.wait[s] > 0:
             s = timed.giver[s, timed.cause[s] - CAUSE_TOKEN]
             t = timed.end[s]
@@ -210,22 +220,37 @@ def _add_work(timed: StepTimes, s: int, t: int, stretches: Array, count: int) ->
 
 @part
 def _delivery(
-    timed: StepTimes, position: Array, limits: Limits, s: int, t: int, stretches: Array, count: int
+    timed: StepTimes, position: Array, limits: Limits, s: int, stretches: Array, count: int
 ) -> tuple[int, int, int]:
-    """Go back from time `t`, when the command of step `s` was delivered, from each command to the previous command.
+    """Write the stretches of the wait of step `s` for its command, back through the deliveries of earlier commands.
 
-    A delivery waits for the previous delivery, or for room in the unit's queue. Stop at a delivery that waited for
-    room. Return the step whose start made this room, the time of its start, and the number of stretches. The step is
-    -1 if no delivery waited for room.
+    A delivery waits for the previous delivery, or for room in its unit's queue. If there was no room while the unit of
+    `s` was idle, charge these cycles to the queue, and continue at the unit's previous step. Otherwise, continue at the
+    step whose start made room before that. Return this step (-1: the unit's previous step, or cycle 0), the time, and
+    the number of stretches.
     """
+    begin = timed.start[s] - timed.wait[s]
+    t = timed.start[s]
+    blocked = False
     i = s
     while i >= 0:
         freed = position[i] - limits.depth  # the start of this step makes room for command i if the queue is full
         k = timed.order[freed] if freed >= timed.first[timed.unit[i]] else -1
         earlier = timed.delivered[i - 1] if i > 0 else 0
         if k >= 0 and timed.start[k] + 1 == timed.delivered[i] and timed.start[k] >= earlier:
-            return k, timed.start[k], _add(stretches, count, i, FETCH, t - timed.start[k])
-        count = _add(stretches, count, i, FETCH, t - earlier)
-        t = earlier
+            room = timed.start[k]
+            if room <= begin and not blocked:
+                return k, room, _add(stretches, count, i, FETCH, t - room)
+            blocked = True
+            room = max(room, begin)
+            count = _add(stretches, count, i, FETCH, t - room)
+            t = max(earlier, begin)
+            count = _add(stretches, count, i, COMMANDS, room - t)
+        else:
+            low = max(earlier, begin) if blocked else earlier
+            count = _add(stretches, count, i, FETCH, t - low)
+            t = low
+        if blocked and t == begin:
+            return -1, t, count
         i -= 1
     return -1, 0, count
