@@ -96,6 +96,10 @@ def test_the_wait_behind_a_full_command_queue_is_charged_to_the_queue() -> None:
         fetch = Fetch(insn_bytes=8, depth=depth)
         trace = timeline(table, order(table), Simulated(costs, Channel(8, 3), fetch, Units(room=1)))
         charged[depth] = trace.causes("")[0].get("command queue full", 0), trace.cycles
+        assert trace.fetched is not None
+        assert [(first, last) for first, last, _, _ in trace.fetched.reads()] == [(0, 3)]
+        blocked = {step: end - start for step, start, end in trace.fetched.blocked()}
+        assert (blocked.get(2, 0) >= 10 - 3) == (depth == 1)
     assert charged[8][0] == 0
     # The command of step 2 waits in fetch until step 1 starts, 10 cycles after step 0: so does that of step 3 behind it.
     assert charged[1][0] >= 10 - 3

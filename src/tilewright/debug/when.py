@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.debug.records import Queue, Unit, Wait
-from tilewright.sim.steps import NEVER, NO_STEP
+from tilewright.sim.steps import NEVER, NO_STEP, Fetched
 from tilewright.sim.walk import Walk
 
 
@@ -94,7 +94,22 @@ def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
         waits = "" if following is None or doing is not None else _waits(walk, following, ended, cycle)
         shown = doing if doing is not None else following
         answers.append(Unit(name, doing, until, following, waits, walk.text(shown) if shown is not None else ""))
+    if walk.trace and walk.trace.fetched and cycle is not None:
+        answers.append(_fetch(walk, walk.trace.fetched, cycle))
     return answers
+
+
+def _fetch(walk: Walk, fetched: Fetched, cycle: int) -> Unit:
+    """Return the work of fetch in cycle `cycle`: a read of commands, or the next command that it delivers."""
+    undelivered = np.flatnonzero(fetched.delivered > cycle)
+    following = int(undelivered[0]) if undelivered.size else None
+    for first, last, start, end in fetched.reads():
+        if start <= cycle < end:
+            return Unit("fetch", first, end, following, "", f"reads #{first} to #{last}")
+    waits = ""
+    if following is not None and any(step == following and start <= cycle for step, start, _ in fetched.blocked()):
+        waits = f"waits for room in the queue of {walk.unit_of(following)}"
+    return Unit("fetch", None, None, following, waits, walk.text(following) if following is not None else "")
 
 
 def _progress(walk: Walk, done: Array, cycle: int | None) -> tuple[Array, Array, Array]:

@@ -18,8 +18,10 @@ from tilewright.report.metrics import Layer, Result
 from tilewright.report.series import Series, series
 from tilewright.report.summary import cycles_of_launches, machine_macs, title
 from tilewright.sim.causes import CAUSE_TOKEN
-from tilewright.sim.steps import Trace
+from tilewright.sim.steps import Fetched, Trace
 
+#: The track of the reads of commands. Waits for room in a command queue are in the track of its waits.
+FETCH = "fetch"
 LAYERS = 0
 HOST = 1
 #: Names of tracks. The slices of a track "by size" are in order of size, not in order of time.
@@ -110,6 +112,9 @@ def _tracks(traces: Sequence[Trace]) -> list[str]:
     units = dict.fromkeys(unit for trace in traces for unit in trace.table.units)
     paths = [PATH] * any(trace.path for trace in traces) + [CAUSES] * any(not trace.path for trace in traces)
     shares = dict.fromkeys(f"{name}{BY_SIZE}" for trace in traces for name in trace.shares)
+    fetches = [trace.fetched for trace in traces if trace.fetched]
+    waits |= {FETCH} if any(fetch.blocked() for fetch in fetches) else set()
+    units = {FETCH: None, **units} if fetches else units
     tracks = [track for unit in units for track in (unit, f"{unit}{WAITS}") if track == unit or unit in waits]
     return [*paths, *tracks, *shares]
 
@@ -140,6 +145,8 @@ class _Drawing:
     def launch(self, trace: Trace, offset: int) -> None:
         """Add the steps, waits, critical path and counters of a launch that starts in cycle `offset`."""
         names = [trace.table.describe(step) for step in range(len(trace.table))]
+        if trace.fetched:
+            self.events += self._fetch(trace.fetched, trace, offset, names)
         self.events += self._steps(trace, offset, names)
         if trace.path:
             self.events += self._path(trace, offset, names)
@@ -148,6 +155,16 @@ class _Drawing:
                 self._sizes(f"{name}{BY_SIZE}", parts, offset + start, {"of": f"#{index} {names[index]}"})
         for curve in series(trace):
             self._counters.setdefault(curve.name, []).append((offset, curve.at_most(POINTS)))
+
+    def _fetch(self, fetched: Fetched, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
+        """Yield a slice for each read of commands, and a slice for each wait for room in a command queue."""
+        for first, last, start, end in fetched.reads():
+            about: Args = {"instructions": last - first + 1}
+            yield Event(self._track(FETCH), f"read #{first} to #{last}", offset + start, end - start, about)
+        for step, start, end in fetched.blocked():
+            unit = trace.table.units[int(trace.table.unit[step])]
+            about = {"index": step, "for": names[step], "queue": unit}
+            yield Event(self._track(f"{FETCH}{WAITS}"), "command queue full", offset + start, end - start, about)
 
     def _steps(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
         """Yield a slice for each step and a slice for its wait. A step's slice stops where the unit's next step starts.

@@ -44,6 +44,7 @@ class Outcome(NamedTuple):
     cause: Array
     contention: Array
     arrival: Array  # the time when fetch has read the command
+    granted: Array  # the time when fetch got the bus for the command's batch
 
 
 class State(NamedTuple):

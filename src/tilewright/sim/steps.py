@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -196,6 +197,29 @@ class StepTable:
         return (index for index in range(len(self.queues)) if mask >> index & 1)
 
 
+class Fetched(NamedTuple):
+    """The fetch of each command, int64 [n] each, in cycles: the commands are read in batches and delivered in order."""
+
+    granted: Array  # the bus is granted to the read of the command's batch
+    arrived: Array  # the command can be delivered
+    delivered: Array  # the command is in its unit's queue
+
+    def reads(self) -> list[tuple[int, int, int, int]]:
+        """Return a tuple (first command, last command, start, end) for each batch. Batches do not overlap in time."""
+        first = np.flatnonzero(np.diff(self.granted, prepend=-1))
+        last = np.append(first[1:], len(self.granted)) - 1
+        end = self.arrived[last]
+        start = np.maximum(self.granted[first], np.append(0, end[:-1]))
+        return list(zip(first.tolist(), last.tolist(), start.tolist(), end.tolist(), strict=True))
+
+    def blocked(self) -> list[tuple[int, int, int]]:
+        """Return a tuple (command, start, end) for each wait for room in the queue of the command's unit."""
+        delay = int((self.delivered - self.arrived).min()) if len(self.delivered) else 0
+        ready = np.maximum(self.arrived + delay, np.append(0, self.delivered[:-1] + 1))
+        steps = np.flatnonzero(self.delivered > ready)
+        return list(zip(steps.tolist(), ready[steps].tolist(), self.delivered[steps].tolist(), strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """The times of n steps as int64 [n] columns, in cycles from the start of the launch."""
@@ -214,6 +238,8 @@ class Trace:
     fetch_bytes: int
     #: The cycle in which the last step ended.
     cycles: int
+    #: The fetch of commands; None if the machine's time pass does not record it.
+    fetched: Fetched | None = None
     #: A function that finds the critical path.
     walk: Callable[[], Path] | None = None
     #: A function that makes the breakdowns of each step's cycles (see `shares`).

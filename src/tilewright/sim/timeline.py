@@ -35,7 +35,7 @@ from tilewright.sim.loop_state import (
     Stream,
 )
 from tilewright.sim.order import Order, runs_in_stream_order
-from tilewright.sim.steps import NEVER, StepTable, Trace
+from tilewright.sim.steps import NEVER, Fetched, StepTable, Trace
 
 #: Microseconds that uncompiled `simulate` takes per event.
 EVENT_US = 12
@@ -84,6 +84,7 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
         bytes_written=np.where(costs.writes == 1, moved, 0),
         fetch_bytes=len(table) * fetch.insn_bytes,
         cycles=int(out.end.max(initial=0)),
+        fetched=Fetched(out.granted, out.arrival, out.delivered) if fetch.depth else None,
         walk=partial(critical_path, *_step_times(run)),
     )
 
@@ -297,6 +298,7 @@ def grant_fetch(run: Run, now: int) -> None:
         done = k if fetch.unpack < 0 else commands
         end = at + (-(-done * fetch.insn_bytes // beat) if packed else done * beats_each)
         run.out.arrival[first + k - 1] = end + max(0, fetch.unpack)
+        run.out.granted[first + k - 1] = now
     fetched[FETCHED] += commands
     client = run.state.moving.shape[0] - 1
     run.state.moving[client] = fetched[FETCHED] < count and fetched[FETCHED] - fetched[SENT] + batch <= fetch.buffer
