@@ -20,16 +20,19 @@ from tilewright.targets.vta.isa.alu import ALUS, RESCALING, SEMANTICS, AluOp, Se
 from tilewright.targets.vta.isa.fields import (
     INSN_BYTES,
     OPCODE_BITS,
+    PAGE,
     PIPELINES,
+    SRAM_BASE_BITS,
     UOP_BYTES,
     Formats,
     IndexBits,
     Memory,
     Pipeline,
     formats,
+    opcode_bits,
 )
 from tilewright.targets.vta.isa.own import FIRST_OWN, OwnOperation
-from tilewright.targets.vta.keys import BUFFERS, RANGES, check
+from tilewright.targets.vta.keys import BUFFERS, CORE_KEYS, MEMORIES, MULTIPLIERS, RANGES
 
 
 class Board(NamedTuple):
@@ -130,7 +133,7 @@ class Config:
     def __post_init__(self) -> None:
         if not isinstance(self.TARGET, str) or self.TARGET not in BOARDS:
             raise ConfigError("VTA config", f"unknown TARGET {shown(self.TARGET)}", one_of(self.TARGET, BOARDS))
-        check(self)
+        _check(self)
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -401,6 +404,78 @@ DERIVED: dict[str, Callable[[Config], int]] = {
     "LOG_OUT_WIDTH": lambda c: c.LOG_INP_WIDTH,
     "LOG_OUT_BUFF_SIZE": lambda c: c.LOG_ACC_BUFF_SIZE + c.LOG_INP_WIDTH - c.LOG_ACC_WIDTH,
 }
+
+
+def _check(c: Config) -> None:
+
+    def refuse(reason: str, remedy: str = "") -> None:
+        raise ConfigError("VTA config", reason, remedy)
+
+    if not isinstance(c.HW_VER, str):
+        refuse(f"HW_VER is {shown(c.HW_VER)}, not text")
+    for key, words in {
+        "semantics": SEMANTICS,
+        "multipliers": MULTIPLIERS,
+        "alu": ALUS,
+        "memory_model": MEMORIES,
+    }.items():
+        if (value := getattr(c, key)) not in tuple(words):
+            refuse(f"{key} is {shown(value)}", one_of(value, words))
+    for key, (low, high, reason) in RANGES.items():
+        value = getattr(c, key)
+        if value is None and key in ("LOG_BUS_WIDTH", "clock_mhz", "uop_depth", *CORE_KEYS):
+            continue
+        if type(value) is not int or not low <= value <= high:
+            refuse(f"{key} is {shown(value)}, not an integer in {low}..{high} ({reason})")
+        if key in ("uop_depth", *CORE_KEYS) and value & (value - 1):
+            refuse(f"{key} is {value}, not a power of two", "memories and lanes are built in powers of two")
+    for key in ("LOG_INP_WIDTH", "LOG_WGT_WIDTH"):
+        if getattr(c, key) > c.LOG_ACC_WIDTH:
+            reason = "an accumulator is at least as wide as the factors of its products"
+            refuse(f"{key} is {getattr(c, key)}, above LOG_ACC_WIDTH {c.LOG_ACC_WIDTH}: {reason}")
+    # Depths are derived from bytes and tile sizes, so a legal size may still give an illegal depth.
+    for name, bits in c.index_bits._asdict().items():
+        key = f"LOG_{name.upper()}_BUFF_SIZE"
+        if not 1 <= bits <= SRAM_BASE_BITS:
+            depths = f"2^1 (an index has at least one bit) to 2^{SRAM_BASE_BITS} (sram_base has {SRAM_BASE_BITS} bits)"
+            refuse(f"the {name} memory has 2^{bits} tiles, not {depths}", f"change {key}")
+    if c.uop_depth is not None and c.uop_depth > 1 << c.index_bits.uop:
+        limit = f"the 2^{c.index_bits.uop} micro-ops that the fields can address"
+        refuse(f"uop_depth is {c.uop_depth}, above {limit}", "increase LOG_UOP_BUFF_SIZE, or decrease uop_depth")
+    for sram in (c.inp, c.wgt, c.acc, c.out):
+        bits = sram.shape[0] * sram.shape[1] * sram.width
+        if bits % 8 or bits // 8 > PAGE:
+            reason = f"it must be whole bytes, at most {PAGE} (a page of upstream's allocators)"
+            refuse(f"{sram.name}: a tile has {bits} bits; {reason}", "change LOG_BATCH, LOG_BLOCK or a width")
+    _check_extensions(c, refuse)
+    try:
+        _ = c.formats
+    except ConfigError as error:
+        widths = ", ".join(f"{name} {bits}" for name, bits in c.index_bits._asdict().items())
+        refuse(f"with index bits {widths}, {error.where}: {error.reason}", "use smaller memories")
+
+
+def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
+    """Check the rules of extensions (four stages, rescaling ALUs, own operations). `refuse(reason, remedy)` raises."""
+    if (c.stages, c.alu, c.own_alu) != (3, "upstream", ()) and c.semantics != "hls":
+        refuse(f"semantics {c.semantics} supports three stages and the upstream ALU only", "set semantics to hls")
+    if (c.alu != "upstream" or c.own_alu) and c.acc.width != 32:
+        name = "own_alu" if c.own_alu else f"alu {c.alu}"
+        refuse(f"{name} computes in 32 bits; the accumulators have {c.acc.width}", "set LOG_ACC_WIDTH to 5")
+    if c.own_alu:
+        own.check(c.own_alu, {int(op): f"{op.name} of alu={c.alu}" for op in c.alu_ops}, opcode_bits(c.index_bits))
+    if c.has_parameters and not 1 <= c.par.index_bits <= min(c.index_bits.acc, c.index_bits.wgt):
+        limit = f"2 to 2^{min(c.index_bits.acc, c.index_bits.wgt)} (micro-ops index them with their src and wgt fields)"
+        refuse(f"there are 2^{c.par.index_bits} parameter tiles, not {limit}", "change LOG_PAR_BUFF_SIZE")
+    if c.stages == 4 and c.alu == "rounding":
+        refuse("stages=4 does not support alu rounding, whose constants lie in gemm's part of acc", "set alu to fused")
+    if c.stages == 4:
+        # Both units share the instruction formats, whose fields are only wide enough for the micro-op memory of GEMM.
+        if c.alu_uop.index_bits > c.index_bits.uop:
+            limit = f"2^{c.index_bits.uop}, the most that an instruction can address (LOG_UOP_BUFF_SIZE)"
+            refuse(f"alu_uop holds 2^{c.alu_uop.index_bits} micro-ops, above {limit}", "decrease LOG_ALU_UOP_BUFF_SIZE")
+        if c.acc_banks & (c.acc_banks - 1) or c.acc_banks > c.acc.depth:
+            refuse(f"acc_banks is {c.acc_banks}, not a power of two up to {c.acc.depth} tiles", "set it to 2")
 
 
 #: Upstream's config/<name>_sample.json: int8, int32 sums, tiles of 1x16 and 16x16. fsim's TARGET is "sim".
