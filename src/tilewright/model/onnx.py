@@ -95,7 +95,7 @@ def _emit_unfused(builder: Builder, node: RawNode) -> None:
 
 
 def _emit_conversion(builder: Builder, node: RawNode) -> bool:
-    """Emit a QuantizeLinear or DequantizeLinear. Return False unless it is between float32 and codes of one scale."""
+    """Emit a quantise or dequantise between float32 and codes of one scale. Return False for all others."""
     network = builder.network
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
     coded = Coded(codes, network.quantisation(node))
@@ -116,7 +116,7 @@ def codes_first(graph: Graph) -> Graph:
     for index, node in enumerate(graph.nodes):
         if all(graph.tensors[name].dtype not in CODES for name in node.outputs):
             continue
-        needed = {index}  # this node, and the nodes that must run before this node and are not in `ordered`
+        needed = {index}  # this node, and all nodes before it that it needs and that are not in `ordered` yet
         pending = list(node.inputs)
         while pending:
             before = writer.get(pending.pop())

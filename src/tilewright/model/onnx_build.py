@@ -107,7 +107,7 @@ def _moves_codes(network: OnnxNetwork, fused: Fused) -> bool:
 
 
 def padding_of(network: OnnxNetwork, fused: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
-    """Return the padding (before, after) of each axis, and its real value; None if it is negative or not constant."""
+    """Return the padding (before, after) of each axis, and the real fill value; None: negative or not constant."""
     rank = network.rank(fused.inputs[0].tensor)
     if len(fused.other_inputs) > 2 or not network.are_constant(fused.other_inputs):
         return None

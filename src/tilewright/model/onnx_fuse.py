@@ -37,7 +37,7 @@ QOPERATORS: dict[str, tuple[str, tuple[int, ...], int, int | None]] = {
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
 )
-#: Operators that fuse with a following Relu or Clip in the mode `pow2`, where the Relu or Clip precedes the rounding.
+#: Operators that fuse with a Relu or Clip after them in the mode `pow2`. The fused operator clamps before it rounds.
 CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
 #: Operators that fuse with a Relu or Clip between codes if this only makes the range of codes smaller.
 CLIPPED = ("Conv", "Gemm", "Add")
@@ -212,7 +212,7 @@ class _Patterns:
         return self._coded(node, QUANTIZE)
 
     def _clamp(self, name: str) -> Activation:
-        """Return the activation for the writer of `name` if a Relu, or a Clip from 0 to 6, fuses with this writer."""
+        """Return the activation of a Relu, or of a Clip from 0 to 6, that fuses with the writer of `name`."""
         writer = self.network.writer.get(name)
         node = self.network.only_reader(name)
         if self.network.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:

@@ -33,7 +33,7 @@ def translate(builder: Builder, fused: Fused) -> None:
 
 
 def _product(builder: Builder, fused: Fused) -> bool:
-    """Emit a Gemm or MatMul. Return False unless it has a constant matrix or is a MatMul of two computed matrices."""
+    """Emit a product by a constant matrix, or a MatMul of two computed matrices. Return False for other products."""
     x, w = fused.inputs
     weights = builder.network.constants.get(w.tensor)
     attributes = fused.attributes
@@ -80,7 +80,7 @@ def _binary(builder: Builder, fused: Fused) -> bool:
 
 
 def _scalar_first(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Return whether onnxruntime swaps the operands: its inner loop broadcasts the operand of shape `a`."""
+    # onnxruntime swaps the operands if its inner loop broadcasts the first operand, which has the shape `a`.
     inner = (pair for pair in zip_longest(a[::-1], b[::-1], fillvalue=1) if max(pair) > 1)
     return next(inner, (0, 0))[0] == 1
 

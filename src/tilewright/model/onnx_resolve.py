@@ -69,7 +69,7 @@ class _Analysis(OnnxNetwork):
     folded: int = 0
 
     def add(self, nodes: Iterable[RawNode]) -> None:
-        """Analyse more nodes in their order. Raises ModelError, such as for a node that reads a later node's result."""
+        """Analyse more nodes in their order. Raises ModelError if a node is damaged, or reads a later node's result."""
         pending = deque(nodes)
         while pending:
             node = pending.popleft()

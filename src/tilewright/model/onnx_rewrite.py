@@ -276,7 +276,7 @@ def quantise_biases(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _is_quantised(network: OnnxNetwork, node: RawNode) -> bool:
-    """Return whether only a QuantizeLinear, or a Relu or Clip before it, reads the result of a node in `PRODUCTS`."""
+    """Return whether a QuantizeLinear, directly or after Relu or Clip, is the only reader of a node in `PRODUCTS`."""
     if node.op_type not in PRODUCTS or node.domain:
         return False
     readers = network.readers.get(node.outputs[0], [])

@@ -87,8 +87,8 @@ def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
 class Cut:
     """An ONNX model, cut at all tensors of codes that are also in the graph (`shared`).
 
-    For the nodes that read these tensors, the tensors become new inputs of the model. The values with which they are
-    compared become outputs.
+    For the nodes that read these tensors, the tensors become new inputs of the model. The values with which the tensors
+    are compared become outputs.
     """
 
     def __init__(self, model: Any, graph: Graph) -> None:
@@ -124,7 +124,7 @@ class Cut:
         return node
 
     def _bypass_merged_pairs(self) -> set[str]:
-        """Replace each pair of quantise and dequantise that the import has merged into another pair by an identity.
+        """If the import has merged a pair of quantise and dequantise into another pair, replace it by an identity.
 
         Return the names of the shared tensors that a QuantizeLinear computes from the results of these identities.
         """
@@ -248,7 +248,7 @@ def _averages(site: Site) -> bool:
 
 
 def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
-    """Return by how much more than half a code a tensor may differ from its unrounded values.
+    """Return the allowed difference between a tensor and its unrounded values, in addition to half a code.
 
     `codes` are the unrounded values without the zero point. `twice` is true if the graph rounds twice, like TFLite.
     """
@@ -271,7 +271,7 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
 
 
 def _first_rounding(site: Site) -> float:
-    """Return the largest error of the first of two roundings in TFLite's QUANTIZE or MUL, in codes of the result."""
+    """Return the largest error of the first rounding, in codes. TFLite's QUANTIZE and MUL round a result twice."""
     # The product is rounded, and then shifted right by n bits: an error of 1/2 before the shift is 2**-n / 2 after it.
     inputs = [x for x in site.inputs if x]
     if any(x.quant is None for x in inputs):

@@ -159,7 +159,7 @@ def _read(node: Any) -> Iterator[str]:
 def domain_remedy(graph: Any, domains: Collection[str]) -> str:
     """Return the remedy for a graph that has operators outside of `domains`.
 
-    It suggests to compute only the values before the first such operators.
+    The remedy is to compute only the values before these operators.
     """
     available = {value.name for value in (*graph.input, *graph.initializer)}
     computed: dict[str, None] = {}

@@ -325,7 +325,7 @@ class Variables:
         return tuple(states)
 
     def states_of(self, call: Call, tensors: Sequence[Tensor]) -> tuple[str, ...]:
-        """Add a new tensor for each variable tensor of an operator, for the value after its run. Return their names.
+        """Add a tensor for the new value of each variable tensor of an operator. Return the names of the new tensors.
 
         Raises ModelError if a tensor is not variable, UnsupportedError if its type or size is not supported.
         """

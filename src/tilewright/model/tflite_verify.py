@@ -53,7 +53,7 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
 
         def observe(site: Site, results: tuple[Array, ...]) -> None:
             for tensor, (ours,) in zip(site.outputs, results, strict=True):
-                if tensor.name not in places:  # a new state, which the file has no tensor for
+                if tensor.name not in places:  # the file has no tensor for a new state
                     continue
                 theirs = model.get_tensor(places[tensor.name]).reshape(tensor.shape)
                 if tensor.quant is None:

@@ -1,4 +1,4 @@
-"""The simulation kernel, which all machines share. Its inputs are steps and memories, and nothing depends on a machine.
+"""The simulation kernel, which all machines share. It simulates steps and memories; the machines are in targets/.
 
 A target decodes a launch into a step table (`steps.py`): the unit of each step, the tokens that it pops and pushes, and
 its footprint (the memory elements that the step touches). The passes work on this table, without data:

@@ -18,7 +18,7 @@ ROW, KIND, NUMBER, START, END, STEP = range(6)
 
 
 class Row(NamedTuple):
-    """A row of a chart. A box with the number `most` has the height of the row; smaller numbers have lower boxes.
+    """A row of a chart. The height of a box is proportional to its number, and `most` is the number for a full row.
 
     If `most` is 0, all boxes have the same height.
     """

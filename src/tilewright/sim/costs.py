@@ -50,10 +50,10 @@ class Fetch(NamedTuple):
 
     Commands are read in batches of `batch` commands (0: one burst), and delivered one per cycle. The first batch is
     requested in cycle `lead`. Without a buffer (`buffer` 0), a batch is requested `turn` cycles after the delivery of
-    the last command. A buffer of `buffer` commands requests a batch as soon as it has room for it, and its commands are
-    packed into beats without gaps. A command reaches its queue `delay` cycles after its delivery. If `unpack` is -1,
-    the first command is delivered when it has arrived. Otherwise, delivery waits until the whole batch has arrived, and
-    then for `unpack` cycles.
+    the last command. With a buffer for `buffer` commands, a batch is requested as soon as there is room for it, and
+    commands are packed into beats without gaps. A command reaches its queue `delay` cycles after its delivery. If
+    `unpack` is -1, a command can be delivered when it has arrived. Otherwise, delivery waits until the whole batch has
+    arrived, and then for `unpack` cycles.
     """
 
     insn_bytes: int
@@ -90,7 +90,7 @@ class Costs(NamedTuple):
     stride: Array
     #: If several units request reads, the lowest number is granted first, and for equal numbers the lowest unit.
     priority: Array
-    #: The step writes zeros in this number of cycles, each a cycle without a beat. Filling begins `fill_lead` cycles
+    #: The number of cycles in which the step writes zeros. These cycles have no beat. Filling begins `fill_lead` cycles
     #: after the start, and after the data of the unit's earlier steps have arrived.
     fill: Array
     #: If `tail` is above 0, the step ends at least `tail` cycles after it releases its unit, and at least `settle`

@@ -128,7 +128,7 @@ class Events:
 
 
 def activations(bursts: Array, row_bytes: int, banks: int) -> int:
-    """Return the number of times that a DRAM opens a row for `bursts`, int64 [n, 2]: address and number of bytes.
+    """Return the number of row activations in a DRAM for `bursts`, int64 [n, 2]: address and number of bytes.
 
     Neighbouring rows lie in different banks. Each bank keeps its last used row open; initially, all rows are closed.
     """

@@ -17,7 +17,7 @@ R = TypeVar("R")
 #: Microseconds that all loops together may run uncompiled in one process: the time of loading Numba. Compiling a loop
 #: takes another second, once per installation.
 PATIENCE = 300_000
-#: This limit if the loop is on disk: loading LLVM and the loops takes 60 to 100 ms.
+#: The limit for a loop that is on disk: the time of loading LLVM and the loops, which is 60 to 100 ms.
 PATIENCE_IF_ON_DISK = 100_000
 #: Ctrl-C interrupts only long calls: those with an uncompiled time above this number of microseconds. A call of this
 #: length takes 5 ms if compiled.

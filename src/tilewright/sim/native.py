@@ -121,7 +121,7 @@ def _scalars(arguments: Sequence[Any]) -> Iterator[Any]:
 def load(function: Function, arguments: Sequence[Any]) -> Loop:
     """Return `function` compiled for the types of `arguments`.
 
-    The machine code is loaded from disk. If it is not there, Numba compiles it, and it is kept on disk. Raises a Numba
+    If the machine code is not on disk, Numba compiles the loop, and the machine code is kept on disk. Raises a Numba
     error if the loop allocates memory or cannot be compiled.
     """
     assert function.__closure__ is None, "a kept loop does not depend on variables of another function"
@@ -349,8 +349,8 @@ PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 class Content:
     """The content of `function`: the code and the constants of this function and of all functions that it calls.
 
-    `functions` lists these functions, beginning with `function`. `substitutes` maps functions that jit.in_llvm marked
-    to the functions that write their machine code. The content of the latter is hashed.
+    `functions` lists these functions, beginning with `function`. For functions that jit.in_llvm has marked,
+    `substitutes` has the functions that write their machine code; the content of these writers is hashed instead.
     """
 
     def __init__(self, function: Function, substitutes: Mapping[Function, Function]) -> None:

@@ -56,7 +56,7 @@ def order(table: StepTable) -> Order:
 
 
 def match_tokens(table: StepTable) -> tuple[Array, Array]:
-    """Return `Order.giver`, and for each step a mask of the queues with a token of this step that no step pops."""
+    """Return `Order.giver`, and the leftover tokens: for each step, a mask of queues where no step pops its token."""
     giver = np.full((len(table), len(table.queues)), NO_STEP, np.int64)
     left = table.pushes.copy()
     _match.of(len(table) * STEP_US)(table.pops, table.pushes, giver, left)
@@ -88,8 +88,8 @@ def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
 def runs_in_stream_order(table: StepTable, order: Order) -> bool:
     """Return whether the program can run one step at a time, in stream order.
 
-    It cannot if a step pops a token that a later step pushes. It also cannot if a step pushes a token to a full queue,
-    and only a later step makes room. Such a program need not deadlock on the machine, where units run in parallel.
+    The result is False if a step pops a token that a later step pushes, or if it needs room in a queue that only a
+    later step makes. Such a program may run on the machine without a deadlock, because units run in parallel.
     """
     if not order.complete:
         return False
@@ -164,8 +164,8 @@ def _run_all(program: _Program, priority: Array, done: Array, results: _Simulati
         if best == count:
             break
         # A step waits for the previous step of its unit, and for the steps that pushed its tokens. Its clock is the
-        # maximum of their clocks, each after the end of its own step. After the step of rank r has ended, r + 1 steps
-        # of its unit have ended.
+        # maximum of the clocks of these steps. As these steps have ended, the entry for the unit of each of them is at
+        # least its rank plus 1.
         u = int(unit[best])
         if rank[best] > 0:
             before = steps[position[u] - 1]

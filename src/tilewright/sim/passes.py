@@ -40,7 +40,7 @@ class RunOptions:
         return self.timing is not None or self.order == "time"
 
 
-#: The trace of a launch, and the trace of this launch if no steps overlapped (None: this is impossible).
+#: The trace of a launch, and a second trace in which each step waits for the previous step (None: impossible).
 Times = tuple[Trace, Trace | None]
 
 

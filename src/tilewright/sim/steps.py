@@ -66,7 +66,7 @@ class Footprints:
 
     @classmethod
     def of(cls, footprints: Sequence[Array]) -> Footprints:
-        """Return the Footprints with these footprints, each an array of rows (int64 [r, 6])."""
+        """Return a Footprints object for these footprints, each of which is an array of rows (int64 [r, 6])."""
         counts = np.array([len(rows) for rows in footprints], np.int64)
         rows = np.concatenate(footprints) if len(footprints) else np.zeros((0, 6), np.int64)
         return cls(np.ascontiguousarray(rows, np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
@@ -161,7 +161,7 @@ class StepTable:
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
         """Return a table of steps without footprints or tokens, for a machine with its own time pass.
 
-        Each of `queues` names a reason for which the first unit waits for the last unit. The trace has it as a cause.
+        Each of `queues` names a reason for which the first unit waits for the last unit. It is a cause in the trace.
         """
         none = np.zeros(len(unit), np.int64)
         waits = tuple(TokenQueue(name, len(units) - 1, 0, 1) for name in queues)
@@ -354,8 +354,8 @@ class Trace:
         if macs is not None:
             working = np.flatnonzero(macs)
             np.minimum.at(first, part[working], self.start[working])
-        # `first` is the cycle in which each layer starts to multiply. The running minimum from the end is the cycle in
-        # which the first of all later layers does so.
+        # `first` is the cycle in which each layer starts to multiply. Its running minimum from the end is the earliest
+        # cycle in which any later layer multiplies.
         latest: list[int] = np.minimum.accumulate(first[::-1])[::-1][1:].tolist()
         return latest
 

@@ -42,9 +42,9 @@ EVENT_US = 12
 
 
 def times(table: StepTable, order: Order, simulated: Simulated) -> tuple[Trace, Trace | None]:
-    """Return the trace of a launch, and the trace of this launch if no steps overlapped.
+    """Return the trace of a launch, and a second trace in which each step waits for the end of the previous step.
 
-    The second trace is None if the steps cannot run in stream order, one after the other.
+    The second trace is None if the steps cannot run in stream order.
 
     Raises HazardError if a step never starts or never ends.
     """
@@ -334,7 +334,7 @@ def grant_step(run: Run, u: int, now: int) -> bool:
     if state.writing[u] and run.channel.pause > 0:
         beats += (size - 1) // run.channel.pause
     at = take_bus(run, state.writing[u], beats, now)
-    # The first beat of this burst if the unit were the only client of the port; the difference is the contention.
+    # `uncontended` is the cycle of the first beat if the unit were the only client of the port.
     uncontended = max(state.request[u] + first_beat(run, state.writing[u]), state.data_end[u])
     run.out.contention[s] += max(0, at - uncontended)
     if state.filling[u]:  # zeros are written in cycles without a beat, such as the cycles before this burst
@@ -359,9 +359,9 @@ def grant_step(run: Run, u: int, now: int) -> bool:
 
 @part
 def fill(run: Run, u: int, s: int, free: int, beats: int) -> None:
-    """Write tiles of zeros in `free` cycles without a beat, which `beats` cycles with beats follow.
+    """Write tiles of zeros in `free` cycles without a beat. After these, there are `beats` cycles with beats.
 
-    A pause (Costs.fill_pause) passes in both kinds of cycles.
+    The cycles of a pause (Costs.fill_pause) may be of both kinds.
     """
     state = run.state
     last = run.costs.fill_last[s]

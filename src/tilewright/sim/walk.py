@@ -209,9 +209,9 @@ class Walk(ABC):
     def backward(self, step: int, wanted: SliceBits) -> int:
         """Update the slices in `wanted` from the state after an instruction to the state before this instruction.
 
-        From each slice, remove the elements that the instruction writes, and add the elements from which it computed
-        these. Return a mask of the slices that had such an element: the instruction belongs to these slices. This
-        default assumes that every element that an instruction writes depends on all elements that it reads.
+        From each slice, remove the elements that the instruction writes, and add the elements from which they were
+        computed. Return a mask of the slices that have changed: the instruction belongs to these slices. This default
+        assumes that every element that an instruction writes depends on all elements that it reads.
         """
         return by_footprint(self.table, step, wanted)
 
@@ -251,7 +251,7 @@ class Walk(ABC):
         raise NotImplementedError
 
     def sums(self, state: State, tensor: str) -> tuple[Array, Array] | None:
-        """Return the sums that DRAM holds for a tensor, and by how much they exceed the sums of `code - zero_point`.
+        """Return the sums that DRAM holds for a tensor, and their differences from the sums of `code - zero_point`.
 
         Both arrays are int64 of the tensor's shape. None: the machine does not store this tensor as sums of products.
         """

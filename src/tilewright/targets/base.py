@@ -106,7 +106,7 @@ class Target(Protocol):
         """Return each compile stage: plans, volumes, counts and cycles per layer.
 
         `timing` is the name of a timing model (None: the first). If cycles depend on the data, the stages have the
-        cycles of a sample of zeros; for None, they have no cycles.
+        cycles of a sample of zeros if `timing` is given, else no cycles.
         """
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:

@@ -318,7 +318,7 @@ class Machine(Generic[C]):
 def untrusted(launch: Launch) -> Iterator[None]:
     """Run a `with` block that uses a saved launch.
 
-    Raises ProgramError instead of the block's exception, because the launch's layout does not fit its network or data.
+    Raises ProgramError if the block fails, because the layout of the launch does not fit its network or its data.
     """
     try:
         yield
@@ -329,7 +329,7 @@ def untrusted(launch: Launch) -> Iterator[None]:
 
 @contextmanager
 def named(launch: Launch) -> Iterator[None]:
-    """Run a `with` block. Raises the block's HazardError again, with the name of the launch in it and its findings."""
+    """Run a `with` block. Raises its HazardError again, with the launch's name in the error and in the findings."""
     try:
         yield
     except HazardError as error:
@@ -338,6 +338,6 @@ def named(launch: Launch) -> Iterator[None]:
 
 
 def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict[str, Array]:
-    """Return `left`, the arrays after a launch, with the launch's name as a prefix if the program has more launches."""
+    """Return the arrays `left`. If the program has several launches, their names begin with the launch's name."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .compiler.project import Project
 
 DRAM = ("dram_read", "dram_row", "dram_write")
-#: The what-ifs with lower costs: the costs in each list become 0.
+#: The what-ifs with lower costs. In each what-if, the listed costs of the timing model become 0.
 FREE = {
     "memory without waits": ("word", "request", "grant", "restart", "redo", "l2_miss", *DRAM),
     "DRAM without waits": DRAM,

@@ -1,8 +1,8 @@
 """The causes of cycles on the CFU system, each with its meaning and a remedy.
 
-The cycles of a layer are divided by NETWORK. The profile of an ELF file (`exec FILE.elf`) has more categories, which
-are in CATEGORIES: the CPU's control, devices, and each use of the CFU. For single instructions, it counts the causes of
-waits (WAITS). The names in WAITS are those of timing.state.Cause.
+The cycles of a layer have the causes in NETWORK. The profile of an ELF file (`exec FILE.elf`) has more categories
+(CATEGORIES): the CPU's control, devices, and each use of the CFU. A profile also has the waits of single instructions
+(WAITS, with the names of timing.state.Cause).
 """
 
 from __future__ import annotations

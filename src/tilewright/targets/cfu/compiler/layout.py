@@ -65,7 +65,7 @@ class Coupled(IntFlag):
     PUSH = 2  # the input must be pushed from main memory
     PUSH2 = 4  # the second input must be pushed
     READ = 8  # the output must be read back to main memory
-    LATE = 16  # the constants must wait until the previous convolution, with its own constants, has ended
+    LATE = 16  # the constants can be loaded only after the end of the previous convolution
     FETCH = 32  # the input must be fetched from main memory by DMA
     FETCH2 = 64  # the second input must be fetched
     TABLE = 128  # bias, multipliers and shifts are one table of rows, for DMA

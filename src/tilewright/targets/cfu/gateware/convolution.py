@@ -22,8 +22,8 @@ COORDINATE = 15
 PIXEL = data.StructLayout(
     {"column": 10, "row": 10, "x": signed(COORDINATE), "y": signed(COORDINATE), "address": ADDRESS, "line": ADDRESS}
 )
-#: What a lane does in a cycle; the next lane does the same a cycle later. If `active`, the lane reads an element. The
-#: flags describe the element: `first` in its window, `last_c` in its pixel, and `last_x` for the last pixel in a row.
+#: The work of a lane in one cycle. The next lane does the same work a cycle later. If `active`, the lane reads an
+#: element, which is the `first` of a window, the last of a pixel (`last_c`), or in the last pixel of a row (`last_x`).
 STEP = data.StructLayout({"active": 1, "first": 1, "last_c": 1, "last_x": 1})
 
 
@@ -201,7 +201,7 @@ class Convolution(Part):
                 m.d.sync += state.eq(Phase.IDLE)
 
     def _elements(self, m: Module, state: Signal, began: Signal) -> Value:
-        """Add the lanes, and counters for the element of lane 0. Return whether it is the last element of a window."""
+        """Add the lanes, and counters for the element of lane 0. Return whether lane 0 reads the last of a window."""
         layer = self.layer
         c, x, y = (Signal(bits, name=name) for name, bits in (("c", 16), ("x", 10), ("y", 10)))
         step = Signal(STEP)

@@ -36,9 +36,9 @@ class CoupledUnit(Part):
     """The image memory and its commands. The port of a command is high while `first` and `second` are its operands.
 
     The commands start_conv, start_add and start_pool latch the layer registers. They have no effect while the unit or
-    the array (`array_busy`) works, or if a size is 0. In the cycle of an effective start, `begins` is high. `busy` is
-    high from the next cycle to the last cycle of the work. `word` is the answer of get_image. With im2col, the other
-    ports drive the array and buffer C (see MatrixUnit).
+    the array (`array_busy`) works, or if a size is 0. `begins` is high in the cycle of a command that has an effect.
+    `busy` is high from the next cycle to the last cycle of the work. `word` is the answer of get_image. With im2col,
+    the other ports drive the array and buffer C (see MatrixUnit).
     """
 
     def __init__(self, config: Config) -> None:
@@ -176,7 +176,7 @@ class CoupledUnit(Part):
         m.d.comb += convolution.finished.eq(after(m, reader.last, END_LATENCY))
 
     def _add(self, m: Module, layer: Any, image: ImageMemory, scaling: list[ScalingLane], unit: Addition) -> None:
-        # The first operand passes through the scaling lanes, is added to the second operand, and the sum passes again.
+        # The lanes scale the first operand, add the second operand, and then scale the sum.
         latency = ADD4_LATENCY if unit.four else ADD_LATENCY
         with m.If(unit.busy):
             m.d.comb += drive(image, address_0=unit.address_x, address_1=unit.address_y)

@@ -51,9 +51,9 @@ class Dma(Part):
 
     `fetch`, `fetch_image`, `fetch_channels` and `put` are high in the cycle of their command. A fetch writes to B from
     row FETCH_ROW (a register in this part) on, to the image memory from `pointer` on, or to the channel tables from
-    entry `channel` on. `fetching` is high while there is an unfinished fetch, `filling` while there is one to the image
-    memory, and `tabling` while there is one to the tables. `waiting` is high from the cycle after `mark` until all
-    fetches that were unfinished at `mark` are finished.
+    entry `channel` on. `fetching` is high while a fetch is unfinished, `filling` while a fetch to the image memory is
+    unfinished, and `tabling` while a fetch to the tables is unfinished. `waiting` is high from the cycle after `mark`
+    until all fetches that were unfinished at `mark` are finished.
 
     While `to_b`, `to_image` or `to_tables` is high, beat number `beat` of a fetch that begins at `place` is written.
     """

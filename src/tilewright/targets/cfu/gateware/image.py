@@ -84,7 +84,7 @@ class ImageMemory(Part):
     The memory has several equal copies, which are written together. Each copy has a read port, and a port for reads and
     writes. Read port i has the byte address `address_i` as input. In the next cycle, `pair_i` has the word at this
     address and the next word; the even word is in the low half. There can be more read ports than copies. The
-    additional ones use the write ports, and work only while `gather` is high.
+    additional read ports use the write ports, and work only while `gather` is high.
 
     While `store` is high, the first `store_count` bytes of `store_data` are written to byte address `store_address` and
     the following bytes. While `fill` is high, `fill_data` is written to the word of byte `fill_address` and the next

@@ -20,7 +20,7 @@ from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS
 from .image import ADDRESS, LAYER
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
-#: The number of the bit that is half a unit, if a product of int32 values is divided by 2^31.
+#: The bit of a product that decides the rounding if the product is divided by 2^31.
 HALF = 30
 
 
@@ -86,7 +86,7 @@ LANES = 4
 SUM = 32
 SHIFT = 6
 ENTRY = 8
-#: The low bits of an operand of an addition, which are 0.
+#: An operand of an addition ends with this number of zero bits.
 EARLY = 20
 #: An entry of the tables.
 CHANNEL = data.StructLayout({"bias": signed(SUM), "multiplier": signed(SUM), "shift": signed(SHIFT)})
@@ -138,9 +138,9 @@ class ChannelTables(Part):
 class ScalingLane(Part):
     """Scales `value` by `factor` * 2^(`shift` - 31) with gemmlowp's double rounding.
 
-    The result, called scaled, is ready two cycles after the operands. If `again` is high in this cycle, scaled +
-    `addend` is scaled by `again_factor` and `again_shift`, and the new result is ready in the next cycle. The output
-    `code` is scaled + `offset`, clamped to `low` and `high`.
+    The result is ready two cycles after the operands. If `again` is high in this cycle, the result plus `addend` is
+    scaled by `again_factor` and `again_shift`, and the new result is ready in the next cycle. The output `code` is the
+    result plus `offset`, clamped to `low` and `high`.
 
     With `early`, a second multiplier scales values with EARLY low bits of 0. It needs one cycle less, so `again` is
     high one cycle after the operands. As both multipliers work in each cycle, an addition can begin in each cycle.
@@ -165,7 +165,7 @@ class ScalingLane(Part):
     def define(self, m: Module) -> None:
         value, factor, product = (Signal(Shape(bits, True)) for bits in (SUM, SUM, 2 * SUM))
         right = Signal(SHIFT)  # the right shift of `product`
-        later = Signal(SHIFT)  # the right shift of the product that `value` will have in the next cycle
+        later = Signal(SHIFT)  # the right shift for `value`, which becomes `product` in the next cycle
         scaled = Signal(signed(SUM + 1), name="scaled")
         moved = Signal(signed(SUM + 2), name="moved")
         first = scaled

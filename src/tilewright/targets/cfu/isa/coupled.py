@@ -81,7 +81,7 @@ def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 
 def _begins(regs: Array, cycle: int, empty: bool) -> bool:
-    """Begin a command on the image memory. Return False if it is lost, because the CFU is busy or a size is 0."""
+    """Begin a command on the image memory. If the CFU is busy or a size is 0, the command is lost; return False."""
     idle = command(regs, Misuse.WRITE_BUSY, cycle)
     if empty:
         note(regs, Misuse.EMPTY, cycle, 0)

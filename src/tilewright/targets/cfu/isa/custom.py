@@ -175,7 +175,7 @@ def execute_extended(regs: Array, buffers: Array, ram: Array, function: int, a: 
 
 
 def begin(regs: Array, buffers: Array, function: int, cycle: int) -> None:
-    """Record the command in the registers, and first do the work of the CFU in all earlier cycles."""
+    """Do the work of the CFU in all earlier cycles, and record the command in the registers."""
     regs[Reg.FUNCT7] = function >> 3
     regs[Reg.READY] = cycle + 1
     gemm.settle(regs, buffers, cycle)

@@ -63,7 +63,7 @@ def fetch_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: 
 def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction fetch_channels: read bias, multiplier and shift of b channels at address a.
 
-    Their destination is the channel tables, from entry CHANNEL on. It is a misuse if a convolution uses these entries.
+    The destination is the channel tables, from entry CHANNEL on. It is a misuse if a convolution uses these entries.
     """
     distance = regs[Reg.CHANNEL] - regs[Reg.TABLE] & CHANNELS - 1
     if cycle <= regs[Reg.CONVOLVED] and (distance < regs[Reg.OUT_C] or distance + b > CHANNELS):

@@ -70,7 +70,7 @@ def high_product(product: int) -> int:
 def shifted(x: int, exponent: int) -> int:
     """Return `x / 2**exponent`, to nearest, ties away from zero: gemmlowp's RoundingDivideByPOT.
 
-    gemmlowp does not define results for exponents above 31. The model has the results of the RTL.
+    gemmlowp does not define results for exponents above 31. The model returns the same results as the RTL.
     """
     if exponent > 31:
         return -1 if x == INT_MIN else 0
@@ -98,7 +98,7 @@ def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
-    """Write to buffer A or B: with transfer=addressed word number a is b, else the next two words are a and b."""
+    """Write two words to buffer A or B, or with transfer=addressed the value b to word number a."""
     words = regs[Reg.LANES] // 4
     busy = cycle <= regs[Reg.BUSY_UNTIL] or (which == B and cycle <= regs[Reg.FETCHED])
     if busy:
@@ -219,7 +219,7 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
 def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
     """Write to C all sums that the running launch writes in its first `cycles` cycles. Rows past the buffers wrap.
 
-    Return the next row that is written to C, which the array reads in this cycle; -1 after the last row.
+    Return the row of C that is written next (-1: all are written). The array reads this row in this cycle.
     """
     lanes = regs[Reg.LANES]
     m = regs[Reg.M]
@@ -237,8 +237,8 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
             before -= k + lanes
             if cycles <= 0:
                 return first
-            # From here, `cycles` and `before` count from the first cycle in which the tile writes to C. Do not compute
-            # a tile again if all its rows are written: a program may read C, and so call this, in every cycle.
+            # From here, `cycles` and `before` count from the first cycle in which the tile writes to C. A program may
+            # read C in every cycle, so a tile whose rows are all written is not computed again.
             if before < height:
                 _sum_tile(regs, buffers, m_tile, n_tile, height)
                 for i in range(max(before, 0), min(height, cycles)):

@@ -74,7 +74,7 @@ class Process:
 
     @property
     def bound(self) -> int:
-        """The number of instructions after which the program is trapped: `limit`, or the lower limit of a watch."""
+        """The number of instructions after which the program is trapped: the limit of a watch, or `limit` if lower."""
         return min(self.limit, self.devices.limit or self.limit)
 
     def start(self, entry: int) -> Trap | None:
@@ -89,7 +89,7 @@ class Process:
     def go(self) -> Trap | None:
         while self.devices.exit_code is None:
             # The loop checks its limit only after a jump. Between two jumps, it executes each instruction at most once.
-            # Therefore it may exceed its limit by the length of the code.
+            # Therefore the number of instructions may exceed the limit by the length of the code.
             left = self.bound - self.instructions
             longest = len(self.m.code)
             if left > longest:
@@ -228,8 +228,9 @@ def run(
     """Run the program `image` until it stores to HALT, traps, or reaches the limit of instructions.
 
     If `setup` is only a machine, `cfu` is the CFU (None: the model), and the first timing model is used. `writes` has
-    bytes that are written to RAM after the program is loaded, by address. `reads` names parts of RAM, each as (address,
-    size), which the result contains. With `profiled`, the result has `Run.spent`. `watch` is called at each marker.
+    bytes that are written to RAM after the program is loaded, by address. `reads` has the (address, size) of parts of
+    RAM, by name; the result contains their bytes. With `profiled`, the result has `Run.spent`. `watch` is called at
+    each marker.
     Raises ProgramError if the program, `writes` or `reads` are not in RAM.
     """
     setup = setup if isinstance(setup, Setup) else Setup(setup, cfu=cfu)

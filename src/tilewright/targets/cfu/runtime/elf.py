@@ -45,7 +45,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Executable:
-    """A program from an ELF file. `code` are address ranges, `functions` symbols in code, `file` is the whole file."""
+    """A program from an ELF file. `code` has its address ranges, and `functions` has the symbols in code."""
 
     name: str
     entry: int

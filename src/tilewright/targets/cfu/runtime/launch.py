@@ -33,7 +33,7 @@ from .core import Process
 from .kernel_check import KernelCheck, program_of, source_of
 from .seam import Cfu, CfuError, Difference
 
-#: For a cause of waits (timing.state.Cause), the cause in reports. All other cycles are CPU arithmetic.
+#: The cause in reports for each cause of waits (timing.state.Cause). All other cycles are CPU arithmetic.
 CAUSES = {
     **dict.fromkeys(("load_use", "load_miss", "store", "redo", "device"), "memory"),
     **dict.fromkeys(("cfu", "cfu_use", "drain"), "CFU wait"),
@@ -148,7 +148,7 @@ def _result(
     names = [image.kinds[part.region - 1] if part.region <= len(image.kinds) else "region" for part in operators]
     timed = trace(first.cycles, operators, names, lambda: shares(source, first.machine.base, spent))
     # A lower bound: the CPU needs a cycle for each instruction, and the array needs a cycle for `peak`
-    # multiply-accumulates. CPU and array can work at the same time, so it is the maximum.
+    # multiply-accumulates. CPU and array can work at the same time, so the bound is the maximum of the two.
     instructions = sum(part.instructions for part in operators)
     bound = max(instructions, -(-sum(macs) // peak))
     counted = partial(events, timed, instructions, sum(macs))
@@ -163,7 +163,7 @@ def _result(
 
 
 def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
-    """Return the figures of a region with `macs` multiply-accumulates, of which the array does `peak` per cycle."""
+    """Return the figures of a region with `macs` multiply-accumulates. The array can do `peak` of them per cycle."""
     return Figures(
         cycles=region.cycles,
         executed_macs=macs,

@@ -44,8 +44,8 @@ class Difference(NamedTuple):
     """A command whose answer depends on uninitialised registers in the CFU's Verilog.
 
     With zeros in these registers, the CFU answers `answer` in cycle `ready`. With random values (from `seed`), it
-    answers `other` in cycle `other_ready`. If it breaks the rules of its ports with random values, `fault` describes
-    this, and `other_ready` is None.
+    answers `other` in cycle `other_ready`. With random values, the CFU may also break the rules of its ports: then
+    `fault` describes the violation, and `other_ready` is None.
     """
 
     pc: int
@@ -95,9 +95,9 @@ class CfuError(MachineError):
         self.funct3 = funct3
 
     def located(self, words: Array, base: int, where: Callable[[int], str]) -> MachineError:
-        """Add to the error where the program has this command: the texts `where(pc)` of the first three places.
+        """Return the error with the first three places of its command in the program, each as the text `where(pc)`.
 
-        `words` are the instructions of the program, uint32 [n], of which the first is at address `base`.
+        `words` are the instructions of the program, uint32 [n]. The first instruction is at address `base`.
         """
         word = words.astype(np.int64)
         is_command = (word & 127 == CUSTOM_0) & (word >> 25 == self.funct7) & (word >> 12 & 7 == self.funct3)

@@ -118,8 +118,8 @@ def instruction(m: Machine, c: Costs) -> str:
         return ""
     if not rv32.CSR < op < rv32.CSR + 8:
         return "illegal instruction"
-    # A CSR instruction waits until all earlier instructions have completed (Costs.drain). The jump before it, if there
-    # is one, has been in the pipeline for some cycles and completes in cycle BARRIER.
+    # A CSR instruction waits until all earlier instructions have completed (Costs.drain). If the previous instruction
+    # is a jump, a part of this time has passed, because the jump completes in cycle BARRIER.
     jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
     done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
     _lose(m, Cause.DRAIN, max(0, int(done - m.cpu[Cpu.CYCLE])))

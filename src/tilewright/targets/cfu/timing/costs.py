@@ -17,7 +17,7 @@ from tilewright.targets.base import TimingModel
 class Costs(NamedTuple):
     """Costs in cycles. Most costs are in addition to the one cycle that each instruction takes."""
 
-    load_use: int = 2  # RTL: the next instruction uses a load's result; 1 less for the instruction after it
+    load_use: int = 2  # RTL: the next instruction uses a load's result (1 cycle less: the second next uses it)
     shift_use: int = 1  # RTL: the next instruction uses a shift's result
     multiply_use: int = 2  # RTL: the next instruction uses a product
     divide: int = 33  # RTL: DIV, DIVU, REM, REMU

@@ -139,7 +139,7 @@ def outside_code(m: Machine, offset: int) -> int:
 
 @part
 def enter(m: Machine, end: int, start: int) -> int:
-    """Count that a jump left a sequence of instructions before `end`, and entered another at `start`. Return `start`.
+    """Record a jump: a sequence of instructions ends before `end`, and the next begins at `start`. Return `start`.
 
     The running sum of `entered` is the number of executions of each instruction.
     """

@@ -24,7 +24,7 @@ OK = b"OK"
 BAD = b"E16"
 FAULT = b"E0e"  # EINVAL and EFAULT
 FEATURES = b"qXfer:features:read+;swbreak+;hwbreak+;vContSupported+;QStartNoAckMode+"
-#: GDB's signal number for each kind of trap, which begins with one of these words. All other traps are SIGTRAP.
+#: GDB's signal numbers, by the first words of the kind of a trap. All other traps are SIGTRAP.
 SIGNALS = {"illegal": 4, "misaligned": 10, "instruction address misaligned": 10, "limit": 24, "environment": 12}
 SIGTRAP = 5
 SIGSEGV = 11
