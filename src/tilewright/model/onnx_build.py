@@ -142,7 +142,7 @@ class Builder:
         return self.network.types[name].shape
 
     def value(self, name: str) -> str:
-        """Return `name`, an ONNX value or ''. A new value becomes a tensor without quantisation."""
+        """Return `name`. If there is no tensor for this ONNX value yet, add a tensor without quantisation."""
         if name and name not in self.tensors:
             self.tensors[name] = replace(self.result(Coded(name, None)), data=self.network.constants.get(name))
         return name

@@ -69,8 +69,8 @@ class Fetch(NamedTuple):
 class Units(NamedTuple):
     """Properties that all units share.
 
-    `room`: the number of cycles from a pop to a push into the freed entry. `outstanding`: the largest number of steps
-    of a unit that have released the unit but have not ended (0: no limit).
+    `room` is the number of cycles from a pop to a push into the freed entry. `outstanding` limits the number of steps
+    of a unit that have released the unit and have not ended (0: no limit).
     """
 
     room: int = 0

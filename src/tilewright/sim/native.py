@@ -47,7 +47,7 @@ _REGISTERED: set[Function] = set()
 
 
 class Loop:
-    """A loop compiled for the types of `arguments`, the arguments of its first call."""
+    """A compiled loop. The types of its arguments are those of `arguments`, with which it is called first."""
 
     def __init__(self, name: str, entry: str, code: bytes, arguments: Sequence[Any]) -> None:
         import llvmlite.binding as llvm

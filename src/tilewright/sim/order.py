@@ -195,7 +195,7 @@ def _ready(giver: Array, done: Array, step: int) -> bool:
 
 
 def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
-    """Return the steps in a random order that program order and tokens allow. A race may or may not change values."""
+    """Return the steps in a random order that program order and tokens allow. In this order, a race may be harmless."""
     rng = np.random.default_rng(seed)
     # With an alpha below 1, the weights are very different, so that some units run far ahead of others.
     weight = (rng.dirichlet(np.full(len(table.units), 0.3)) + 1e-6).tolist()

@@ -36,7 +36,7 @@ class TokenQueue:
 
 @dataclass(frozen=True)
 class Space:
-    """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run.
+    """A memory for the checker, with `size` elements. The ranges [low, high) in `initialised` are set before the run.
 
     `scratchpad` is the name of the on-chip memory that this space models, in whole or in part. The name is "" for DRAM,
     and for a space that only helps the checker. If `decides` is true, the values of the elements decide which elements

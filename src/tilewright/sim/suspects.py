@@ -45,7 +45,7 @@ def suspects(table: StepTable, order: Order) -> Array:
 def _suspect_cells(table: StepTable, order: Order, ranges: Array) -> Array:
     """Return the cells (pieces of memories) inside some ranges where a race or uninitialised read is possible.
 
-    The result has the form of `suspects`. Rows of footprints that do not touch the ranges may be missing.
+    The result has the form of `suspects`. The footprints need not have the rows that do not touch the ranges.
     """
     rows = table.footprints.rows
     live = table.footprints.live
@@ -178,7 +178,7 @@ def _mark(visits: Visits, writer: Array, written: Array, readers: Array, conflic
 
 @part
 def _races(visits: Visits, writer: Array, readers: Array, step: int, cell: int, writes: bool) -> bool:
-    """Return whether an access may race with the last write of its cell, or, if it writes, with the last reads."""
+    """Return whether an access may race with the last write of its cell, or a write with the last reads."""
     last_writer = writer[cell]
     unit = visits.unit[step]
     if last_writer >= 0:

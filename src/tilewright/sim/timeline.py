@@ -215,7 +215,7 @@ def when_ends(run: Run, u: int) -> int:
 
 @part
 def next_delivery(run: Run) -> int:
-    """Return when the next instruction reaches its unit's queue (NOT_YET: the time is not known yet)."""
+    """Return the time of the next delivery of an instruction (NOT_YET: the time is not known yet)."""
     sent = run.fetched[SENT]
     if sent < run.fetched[FETCHED] and run.state.backlog[run.stream.unit[sent]] < run.fetch.depth:
         return max(run.fetched[DELIVERS], run.out.arrival[sent])

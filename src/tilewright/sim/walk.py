@@ -222,7 +222,7 @@ class Walk(ABC):
 
     @property
     def tensors(self) -> Sequence[str]:
-        """The tensors for `place`, by name. A machine may override both methods, to compute placements on demand."""
+        """The names that `place` accepts. A machine may override both methods, to compute placements on demand."""
         return tuple(self.placements)
 
     def placed(self, tensor: str) -> PlacedTensor:

@@ -56,7 +56,7 @@ def number(default: int, low: int, high: int, power: bool = False, multiple: int
 
 
 def word(default: str, *words: str, only_time: bool = False) -> Any:
-    """Declare a MachineConfig key that is one of `words`. `only_time` is as in `number`."""
+    """Declare a MachineConfig key that is one of `words`. `only_time` is explained in `number`."""
     return field(default=default, metadata={"words": words, "only_time": only_time})
 
 

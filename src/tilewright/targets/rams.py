@@ -26,7 +26,10 @@ BYTE = 9
 
 
 class Ram(NamedTuple):
-    """`number` memories of `depth` words. A word has `parts` parts of `bits` bits with separate write enables."""
+    """Equal memories (their number is `number`) of `depth` words. The `parts` of a word have separate write enables.
+
+    Each part has `bits` bits.
+    """
 
     name: str
     number: int

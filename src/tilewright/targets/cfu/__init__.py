@@ -60,7 +60,7 @@ class CfuSystem(given.Machine[Config]):
     time_needs_values = True
     _unit: Callable[[], Any] | None = None  # makes the CFU of a run (None: the model)
     _project: Project | None = None  # the user's firmware (None: a built-in variant)
-    _drive: Callable[[Any], Any] | None = None  # controls a run, such as a debugger (None: run to the end)
+    _drive: Callable[[Any], Any] | None = None  # the debugger that controls the next run (None: run to the end)
     no_vectors = "cfu has no golden vectors of its own; networks are compared by run"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:

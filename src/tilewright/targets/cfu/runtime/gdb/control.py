@@ -38,9 +38,9 @@ class Watchpoint(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """A stop of the program. `kind`: breakpoint, step, interrupt, watch, exit or trap.
+    """A stop of the program. `kind` is breakpoint, step, interrupt, watch, exit or trap.
 
-    For `watch`, `address` is the first watched address that the last instruction accessed.
+    For the kind watch, `address` is the first watched address that the last instruction accessed.
     """
 
     kind: str

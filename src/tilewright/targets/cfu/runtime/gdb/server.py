@@ -34,9 +34,8 @@ SIGABRT = 6
 WATCHES = {"2": (WRITES, "watch"), "3": (READS, "rwatch"), "4": (READS | WRITES, "awatch")}
 WORDS = dict(WATCHES.values())
 KILLED = "killed by the debugger"
-#: The largest size of a number in a packet, in bytes; and the largest number of watchpoints.
 NUMBER = re.compile(rb"[0-9a-fA-F]{1,16}")
-MOST_WATCHES = 64
+MOST_WATCHES = 64  # limit of the number of watchpoints
 
 
 class Server:
