@@ -91,6 +91,7 @@ def read(
     values = {name: np.concatenate([part.values[name] for part in parts])[:most] for name in graph.inputs}
     count = count_of(values)
     label_parts = [part.labels for part in parts if part.labels is not None]
+    # Labels in files are used only if every file has labels.
     truth = np.concatenate(label_parts)[:most] if len(label_parts) == len(parts) else None
     if labels is not None:
         truth = _labels(Path(labels), count, most is not None)

@@ -148,7 +148,6 @@ class Builder:
         return name
 
     def tensor_of(self, coded: Coded) -> str:
-        """Return the name of a tensor with the codes and quantisation of `coded`; emit a copy if needed."""
         tensor = self.tensors[self.value(coded.tensor)]
         if tensor.quant is None and coded.quant is not None:
             self.tensors[tensor.name] = replace(tensor, quant=coded.quant)

@@ -197,7 +197,7 @@ def nodes_in(graph: Any) -> int:
 
 
 def _value(attribute: Any, where: str) -> Any:
-    """Return the value or values of an ONNX attribute: numbers other than NaN, or text cut to MAX_NAME bytes."""
+    # Texts are cut to MAX_NAME bytes.
     lists = (attribute.INTS, attribute.FLOATS, attribute.STRINGS)
     if attribute.type not in (attribute.INT, attribute.FLOAT, attribute.STRING, *lists):
         reason = f"has the attribute {attribute.name} of the unsupported kind {attribute.type}"

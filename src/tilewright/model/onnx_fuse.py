@@ -127,6 +127,7 @@ class _Patterns:
             return None
         if not one_scale(self.network, after):
             return None
+        # The codes above the zero point are real numbers up to `largest`. A Clip must not clamp any of these.
         largest = (np.iinfo(self.network.dtype(after.tensor)).max - after.quant.zero_point[0]) * after.quant.scale[0]
         low, high = self._bounds(chain[1]) if chain[1].op_type == "Clip" else (0, np.inf)
         return after if low == 0 and high >= largest - SLACK else None
@@ -160,7 +161,6 @@ class _Patterns:
         return ratio.size == 1 and ratio.item() in [2.0**lift for lift in range(MAX_LIFT + 1)]
 
     def _operator(self, node: RawNode, outputs: list[Coded | None], activation: Activation) -> Fused | None:
-        """Return the operator on codes for `node`, with the results `outputs`; None if it cannot run on codes."""
         computes = node.op_type in COMPUTES or self._averages(node)
         if node.domain or not (computes or node.op_type in MOVES) or not node.inputs:
             return None

@@ -103,6 +103,7 @@ def _form_gemms(network: OnnxNetwork) -> OnnxNetwork:
 
 def _product(network: OnnxNetwork, add: RawNode) -> tuple[RawNode | None, str]:
     """Return the MatMul before `add`, and the name of the other addend; (None, '') if the two cannot become a Gemm."""
+    # The Add may have its operands in either order. As the bias of a Gemm, the addend is a row or a whole matrix.
     for name, addend_name in (add.inputs, add.inputs[::-1]):
         product = network.writer.get(name)
         if product is None or product.op_type != "MatMul":
@@ -254,7 +255,6 @@ def _pair(network: OnnxNetwork, value: str, name: str, like: RawNode, codes: str
 
 
 def quantise_biases(network: OnnxNetwork) -> OnnxNetwork:
-    """Replace the real constant biases of operators in `PRODUCTS` by int32 codes with a DequantizeLinear."""
     constants: dict[str, Array] = {}
     types: dict[str, ValueType] = {}
     nodes = []

@@ -102,6 +102,7 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
         plain = weights.ndim == len(out.shape) == 2 and not node.attributes.get("transA", 0) and is_unscaled(node)
         remedy = "matrices, transA=0, alpha=1 and beta=1 are supported"
         node.refuse_if(not plain, "is a Gemm of an unsupported form", remedy)
+        # In the graph, weights are (O, K).
         weights = weights if node.attributes.get("transB", 0) else weights.T
         op = ops.FullyConnected(shift=shift)
     else:

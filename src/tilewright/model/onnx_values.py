@@ -100,7 +100,6 @@ class OnnxNetwork:
         return ort.run(call, ort.infer(call, ort.small(dict(enumerate(operands)))), operands, {})
 
     def quantisation(self, node: RawNode) -> Quant | None:
-        """Return the scale and zero point of a quantise or dequantise; None if they are not constant, or per block."""
         if node.attributes.get("block_size") or len(node.inputs) < 2:
             return None
         axis = int(node.attributes.get("axis", 1))

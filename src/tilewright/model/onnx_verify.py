@@ -170,6 +170,7 @@ class Cut:
         If the import has added rescalings before a concatenation, return the coarsest of these.
         """
         site = self.sites[name]
+        # These operators do not round, so the tolerance depends on the operator before them.
         while isinstance(site.node.op, ops.Clamp | ops.Transpose | ops.Reshape):
             before = site.input(0).name
             if before in self.shared or before not in self.sites:

@@ -99,6 +99,7 @@ def _fixed_shape(declaration: InputDeclaration, symbols: Mapping[str, int]) -> t
     where = f"input '{declaration.name}'"
     if declaration.axes is None:
         raise UnsupportedError(where, "has no shape in the file", f"give one: {declaration.shape_option(['1', '...'])}")
+    # An open axis gets the extent of its symbol. A symbol without an extent stays as text, and is reported below.
     shape: list[int | str] = [symbols.get(axis, axis) if isinstance(axis, str) else axis for axis in declaration.axes]
     if shape and shape[0] == "":
         shape[0] = 1
@@ -170,6 +171,7 @@ def domain_remedy(graph: Any, domains: Collection[str]) -> str:
             computed |= dict.fromkeys(filter(None, node.output))
         else:
             read_later.update(node.input)
+    # These values can be computed, and an operator outside of `domains` (or after it) reads them.
     ends = [output for output in computed if output in read_later]
     if not ends:
         return "export with standard operators only"

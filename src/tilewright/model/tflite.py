@@ -105,7 +105,6 @@ class _Import:
 
 
 def folded(call: Call) -> Array | None:
-    """Return the result of an operator on shapes or constants that needs no sample; None for other operators."""
     if call.code == "DENSIFY":  # the input is a sparse constant of the file
         return call.constant(0)
     if call.code == "SHAPE":

@@ -102,7 +102,6 @@ class Figures:
         return next(iter(self.causes), "")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures as JSON values; the keys are stable."""
         values = {key.name: getattr(self, key.name) for key in fields(Figures)}
         values |= {"stalls": dict(self.stalls), "causes": dict(self.causes)}
         return values | {"utilization": self.utilization, "binds": self.binds}

@@ -60,6 +60,7 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
     footprints = _inside(table.footprints, ranges)
     rows = footprints.rows
     low, offset, total = _windows(table, rows, ranges)
+    # The initial state is UNWRITTEN inside the ranges, or PRESET where the host has filled the memory.
     written = np.full(total, NOT_CHECKED, np.int32)
     for index, space in enumerate(table.spaces):
         shadow = written[offset[index] : offset[index + 1]]
@@ -311,6 +312,7 @@ def missing_token(first: int, second: int, path: str) -> str:
 
 def token_path(table: StepTable, a: int, b: int) -> str:
     """Return the shortest path of token queues from unit `a` to unit `b` as text; it may lead through other units."""
+    # A breadth-first search over the units.
     paths = {a: [a]}
     frontier = [a]
     while frontier and b not in paths:

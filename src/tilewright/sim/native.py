@@ -239,7 +239,6 @@ def call_loop(address: int, *arguments: Any) -> None:
 
 
 def _register(function: Function) -> None:
-    """Tell Numba how to compile calls of `function`: `call_c`, `call_loop`, or a function in EMITTED."""
     import numba
     from numba.core.typing import templates
 

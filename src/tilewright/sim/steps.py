@@ -325,6 +325,7 @@ class Trace:
         figures = []
         for index in range(count):
             in_part = part == index
+            # All commands have the same size, so a layer's share of the fetched bytes is its share of the steps.
             fetched = self.fetch_bytes * int(in_part.sum()) // len(part)
             figures.append(
                 Figures(
@@ -381,7 +382,6 @@ class Trace:
         return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], not_work)
 
     def kinds(self) -> tuple[tuple[str, ...], Array]:
-        """Return the names of the kinds of work, and for each step the index of its kind, int64 [n]."""
         table = self.table
         return (table.units, table.unit) if table.work is None else (table.works, table.work)
 

@@ -179,6 +179,7 @@ def _mark(visits: Visits, writer: Array, written: Array, readers: Array, conflic
 @part
 def _races(visits: Visits, writer: Array, readers: Array, step: int, cell: int, writes: bool) -> bool:
     """Return whether an access may race with the last write of its cell, or a write with the last reads."""
+    # The clock of the step counts the steps that certainly end before it. An earlier access beyond it is unordered.
     last_writer = writer[cell]
     unit = visits.unit[step]
     if last_writer >= 0:

@@ -26,9 +26,9 @@ BYTE = 9
 
 
 class Ram(NamedTuple):
-    """Equal memories (their number is `number`) of `depth` words. The `parts` of a word have separate write enables.
+    """A group of `number` equal memories with `depth` words. A word has `parts` parts of `bits` bits.
 
-    Each part has `bits` bits.
+    The parts have separate write enables.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Ram(NamedTuple):
         """Yield the cost of each way to build one memory, and the size in RAMB18E1 (0: made of LUTs)."""
         for (widths, log), cost, halves in ((HALF, HALF_COST, 1), (FULL, FULL_COST, 2)):
             for width in widths:
+                # The capacity does not include parity bits, so divide it by the width without parity bits.
                 deep = -(-self.depth // ((1 << log) // (width - width // BYTE)))
                 blocks = deep * self._across(width)
                 yield blocks * cost, blocks * halves

@@ -127,6 +127,7 @@ class CfuSystem(given.Machine[Config]):
             yield Change(f"array of {side} x {side}", {"array": side}, recompile=True)
         extended = len(config.extension_names)
         if config.extension_names == BEYOND[:extended]:
+            # The machine has the first extensions of BEYOND. Suggest the next extension, and all extensions.
             for count in sorted({extended + 1, len(BEYOND)} - {len(BEYOND) + 1, extended}):
                 names = ",".join(BEYOND[:count])
                 chosen = {"extensions": names, "firmware": "tuned" if config.firmware == "tuned" else "coupled"}

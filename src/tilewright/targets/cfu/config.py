@@ -51,6 +51,7 @@ class Config(MachineConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # With `counter`, one command fills a row; with `paired`, several commands of 8 bytes fill a row.
         wide = {"addressed": True, "counter": self.array <= 8, "paired": self.array >= 16}
         if not wide[self.transfer]:
             reason = f"transfer={self.transfer} cannot fill rows of {self.array} values"

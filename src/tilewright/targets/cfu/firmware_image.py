@@ -103,7 +103,6 @@ class FirmwareImage:
         return tuple(Kind(record["kind"]).name.lower() for record in self.records)
 
     def function(self, pc: int) -> str:
-        """Return an address as FUNCTION+OFFSET, or in hex if no function contains it."""
         for symbol in self.symbols:
             if symbol.address <= pc < symbol.address + max(symbol.nbytes, 1):
                 return f"{symbol.name}+{pc - symbol.address:#x}"

@@ -179,6 +179,7 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
     last = dict[str, int]()
     for index, op in enumerate(operators.values()):
         for field, name in op.activations.items():
+            # A tensor whose first use is not an output is an input of the launch.
             first.setdefault(name, index if field == "output" else -1)
             last[name] = index
     outside = {name for node in graph.nodes if node.name not in operators for name in node.inputs}

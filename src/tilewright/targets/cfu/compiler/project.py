@@ -190,7 +190,6 @@ def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tupl
 
 
 def _refused(folder: Path, compiler: Compiler, messages: str) -> InputError:
-    """Return the error for a project that does not compile, with the first SHOWN messages of the compiler."""
     errors = re.findall(r"^([^\s:]+:\d+):\d+: (?:fatal )?error: (.*)$", messages, re.MULTILINE)
     texts = [f"{place}: {text}" for place, text in errors]
     if not texts:  # the linker
@@ -202,7 +201,6 @@ def _refused(folder: Path, compiler: Compiler, messages: str) -> InputError:
 
 
 def kernel_names(program: elf.Executable) -> Mapping[Kind, str]:
-    """Return the function and the source file for each kind of operator: "conv_2d (conv_2d.c)"."""
     source = elf.Source(program)
     names = {}
     for kind, name in ENTRIES.items():

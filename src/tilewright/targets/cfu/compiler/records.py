@@ -329,5 +329,6 @@ def packed_rows(weights: Array) -> Array:
     flat = weights.reshape(channels, -1)
     padded = np.zeros((-(-channels // LANES) * LANES, flat.shape[1]), np.int8)
     padded[:channels] = flat
+    # The first of four values is in the most significant byte of a word, so reverse the bytes of each word.
     rows = padded.reshape(-1, LANES // 4, 4, flat.shape[1])[:, :, ::-1]
     return np.ascontiguousarray(rows.transpose(0, 3, 1, 2)).reshape(-1)

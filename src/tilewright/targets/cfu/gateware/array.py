@@ -99,6 +99,7 @@ class OperandBuffer(Part):
         words = self.config.array // 4
         operands = [self.second] if words == 1 else [self.first, self.second]
         sets = words // len(operands)
+        # A row is complete after `sets` commands. `row` begins at -1, because the completion of a row increments it.
         latched = Signal(WORD * words)
         row = Signal(ceil_log2(self.config.buffer_rows), init=-1)
         enabled = Signal(name="enabled")

@@ -57,6 +57,7 @@ class WindowLane(Part):
             here_x.eq(Mux(step.first, self.pixel.x, x)),
             here_y.eq(Mux(step.first, self.pixel.y, y)),
         ]
+        # At the end of a row of the window, go to its next row. Otherwise, the next element is the next byte.
         below = step.last_c & step.last_x
         m.d.sync += [
             self.next_step.eq(step),

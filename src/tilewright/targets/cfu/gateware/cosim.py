@@ -192,7 +192,6 @@ def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine:
 def waveform(
     launch: Launch, config: Config, values: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
 ) -> None:
-    """Write a waveform (VCD) of the CFU in `cycles` (None: all cycles) of a launch on one sample."""
     image = FirmwareImage.of(launch)
     setup = Setup(config)
     gateware = Gateware(config, "cxxrtl")

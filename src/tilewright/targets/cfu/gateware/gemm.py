@@ -92,6 +92,7 @@ class Sequencer(Part):
                     m.d.sync += state.eq(Activity.FEED)
                     with m.If(~last_n):
                         m.d.sync += [n_left.eq(n_left - lanes), b_base.eq(b_base + self.k), c_base.eq(c_base + self.m)]
+                    # The next row of tiles: the next K rows of A, and all rows of B again.
                     with m.Elif(~last_m):
                         m.d.sync += [m_left.eq(m_left - lanes), n_left.eq(self.n), a_base.eq(a_base + self.k)]
                         m.d.sync += [b_base.eq(0), top.eq(top + lanes), c_base.eq(top + lanes)]

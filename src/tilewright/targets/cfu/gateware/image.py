@@ -130,6 +130,7 @@ class ImageMemory(Part):
         shared = range(copies.number, copies.ports)
         for number in range(copies.number):
             place = address
+            # While `gather` is high, the write port of this copy reads for one of the additional read ports.
             if number < len(shared):
                 place = Mux(self.gather, getattr(self, f"address_{shared[number]}"), address)
             written, read = self._copy(m, number, place, enables, content)

@@ -121,6 +121,7 @@ class ChannelTables(Part):
         content = Mux(self.fill, self.fill_data, Cat(self.first, self.second))
         for bank in range(LANES):
             entry = getattr(self, f"bank_{bank}")
+            # Four entries may lie in two rows: banks before the first entry's bank are read in the next row.
             row = (self.entry[2:] + (self.entry[:2] > bank))[: ENTRY - 2]
             for name, bits in (("factors", 2 * SUM), ("shifts", SHIFT)):
                 write, read = ram(m, f"{name}_{bank}", bits, CHANNELS // LANES)
@@ -179,6 +180,7 @@ class ScalingLane(Part):
         total = Signal(signed(SUM))
         again_left = Signal(signed(SUM))
         m.d.comb += [total.eq(first + self.addend), again_left.eq(total << _left(self.again_shift))]
+        # One multiplier does both passes of a value. In a cycle with `again`, its operands are those of the second.
         m.d.sync += [
             value.eq(self.value << _left(self.shift)),
             factor.eq(self.factor),

@@ -248,6 +248,7 @@ def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
                 buffers[totals + lane] += _byte(buffers, image, regs[Reg.INPUT] + pixel * channels + first + lane)
         for lane in range(min(4, channels - first)):
             total = np.int64(buffers[totals + lane])
+            # Half of the divisor is added to the magnitude, so ties are rounded away from zero.
             mean = (abs(total) + pixels // 2) // pixels
             _store(regs, buffers, first + lane, mean if total > 0 else -mean)
     work(regs, cycle, max(0, regs[Reg.FILLED] - cycle) + -(-channels // 4) * pixels + channels * DIVIDE)

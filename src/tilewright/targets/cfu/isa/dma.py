@@ -65,6 +65,7 @@ def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycl
 
     The destination is the channel tables, from entry CHANNEL on. It is a misuse if a convolution uses these entries.
     """
+    # A convolution reads OUT_C entries from TABLE on. `distance` is where the fetch begins, relative to TABLE.
     distance = regs[Reg.CHANNEL] - regs[Reg.TABLE] & CHANNELS - 1
     if cycle <= regs[Reg.CONVOLVED] and (distance < regs[Reg.OUT_C] or distance + b > CHANNELS):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
@@ -122,7 +123,6 @@ def _word(ram: Array, address: int, word: int) -> int:
 
 
 def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
-    """Return whether a fetch of `nbytes` would overwrite weights that the running convolution reads."""
     if cycle > regs[Reg.CONVOLVED]:
         return False
     size = regs[Reg.ROWS]

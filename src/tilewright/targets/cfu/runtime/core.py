@@ -273,6 +273,7 @@ def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> A
     """Return RAM, uint8, with the program and `writes`. Raises ProgramError if a part of them is not in RAM."""
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
+        # Linkers may load the headers of the ELF file directly before the code, which is below RAM.
         if segment.data[:4] == ELF_MAGIC and segment.address < RAM_BASE:
             reason = f"its headers would be loaded at {segment.address:#x}, below RAM, which begins at {RAM_BASE:#x}"
             # -N: no headers in memory, data directly after the code. --no-relax: no addresses relative to gp.

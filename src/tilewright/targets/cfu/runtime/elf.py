@@ -150,7 +150,6 @@ class Source:
         return self._lines[index][2] if index >= 0 else SourceLine("", 0)
 
     def where(self, address: int) -> str:
-        """Return text such as "0x40000010 in main (main.c:7)"."""
         place = self.place(address)
         function = self.function(address)
         return f"{address:#x} in {function}" + (f" ({place})" if place.file else "")

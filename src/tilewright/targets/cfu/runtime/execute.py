@@ -158,7 +158,6 @@ def _categories(code: Array, used: Array) -> Array:
 
 
 def _category(code: Array, index: int) -> str:
-    """Return the category of `code[index]`. A branch on check_GEMM's answer counts as waiting for the array."""
     insn = int(code[index])
     op = insn & 255
     if op < LOAD:
@@ -167,6 +166,7 @@ def _category(code: Array, index: int) -> str:
         return MEMORY
     if op < SYSTEM:
         before = int(code[index - 1]) if index else 0
+        # A branch that tests the answer of check_GEMM waits for the array.
         polls = op < JUMP and before & 255 == CUSTOM0 and before >> IMM >> 3 == CHECK
         tested = before >> RD & 255 in (insn >> RS1 & 255, insn >> RS2 & 255)
         return str(Role.WAIT) if polls and tested else CONTROL

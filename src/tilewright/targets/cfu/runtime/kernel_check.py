@@ -40,7 +40,6 @@ def program_of(name: str, image: FirmwareImage) -> elf.Executable:
 
 
 def source_of(launch: Launch, image: FirmwareImage) -> elf.Source:
-    """Return the functions of a launch, and the source lines if the launch contains the ELF file."""
     file = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
     return elf.Source(replace(program_of(launch.name, image), file=file))
 

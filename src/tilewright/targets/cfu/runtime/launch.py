@@ -111,6 +111,7 @@ def run(
     left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
     undefined: Difference | None = None
     setup = core.Setup(config, options.timing or next(iter(MODELS)), drive=drive)
+    # Values come from all runs. Figures come from the first run only.
     for sample_run in runs(launch.name, image, setup, values, samples, unit, kernels):
         first = first or sample_run
         undefined = undefined or sample_run.undefined
@@ -139,7 +140,6 @@ def _result(
     source: elf.Source,
     peak: int,
 ) -> LaunchResult:
-    """Return the result of a launch from its first run. The array does `peak` multiply-accumulates per cycle."""
     macs = tuple(layout.macs(record) for record in image.records)
     # The firmware marks each operator by its index + 1. Cycles outside of these regions (start-up, the markers
     # themselves, the end) belong to no layer and are not counted, because a real device starts up only once.
@@ -176,7 +176,7 @@ def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
 
 
 def _causes(region: core.Region) -> dict[str, int]:
-    """Return the cycles of a region by cause, in descending order. Cycles without a wait are CPU arithmetic."""
+    # Cycles without a wait are CPU arithmetic.
     causes = Counter({"CPU arithmetic": region.cycles - sum(region.lost.values())})
     for name, cycles in region.lost.items():
         causes[CAUSES.get(name, "CPU arithmetic")] += cycles

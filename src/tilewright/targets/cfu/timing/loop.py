@@ -263,7 +263,6 @@ def control(m: Machine, c: Costs, i: int, taken: bool, t: int) -> int:
 
 @part
 def custom(m: Machine, port: Port, i: int, a: int, b: int, t: int) -> int:
-    """Execute a CFU instruction. Return FAILED if the CFU fails."""
     insn = m.code[i]
     cpu = m.cpu
     rd = insn >> RD & 255

@@ -62,7 +62,6 @@ class Control:
         self._part = 1 << 20
 
     def set_breakpoint(self, address: int, is_set: bool) -> bool:
-        """Set or remove a breakpoint. Return False if there is no code at the address."""
         index = index_of(self.m, address)
         if index is None:
             return False
@@ -71,7 +70,6 @@ class Control:
         return True
 
     def write(self, address: int, data: bytes) -> bool:
-        """Write RAM, and decode the written code. Return False if a byte is not in RAM."""
         m = self.m
         at = address - RAM_BASE
         if at < 0 or at + len(data) > len(m.ram.byte):
@@ -120,8 +118,7 @@ class Control:
         return stop
 
     def _on(self, code: Array, interrupted: Callable[[], bool]) -> Stop:
-        # The loop cannot call `interrupted`. So the run has parts of about PART_SECONDS, and the call is between two
-        # parts.
+        # The loop cannot call `interrupted`. So it is called between parts of the run, each of about PART_SECONDS.
         while not interrupted():
             begun = perf_counter()
             cpu = self.m.cpu

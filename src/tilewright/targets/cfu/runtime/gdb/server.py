@@ -204,7 +204,6 @@ class Session:
         return self._from(place) or self._resume(self.control.step)
 
     def _from(self, place: bytes) -> bytes:
-        """Set the pc if the packet has an address. Return an error if there is no code at the address."""
         if place and not self.registers.write(PC, _number(place).to_bytes(8, "little")[:4]):
             return FAULT
         return b""
