@@ -273,7 +273,7 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
 
 def _first_rounding(site: Site) -> float:
     """Return the largest error of the first rounding, in codes. TFLite's QUANTIZE and MUL round a result twice."""
-    # The product is rounded, and then shifted right by n bits: an error of 1/2 before the shift is 2**-n / 2 after it.
+    # The product is rounded and then shifted right by n bits. So an error of 1/2 becomes an error of 2**-n / 2.
     inputs = [x for x in site.inputs if x]
     if any(x.quant is None for x in inputs):
         return 0.0

@@ -84,7 +84,7 @@ def _verified_by_micro(path: Path, graph: Graph, samples: Mapping[str, Array], r
 
 
 def in_tflite_micro(path: Path, samples: Mapping[str, Array], reset: bool = False) -> dict[str, Array] | None:
-    """Run a sequence of samples in TFLite Micro, and return the outputs. Both are arrays (S, *shape) by name.
+    """Run S samples in TFLite Micro, one after the other. Samples and results are arrays (S, *shape) by name.
 
     Return None if TFLite Micro is not installed or cannot run the file. With `reset`, states are reset before each
     sample.

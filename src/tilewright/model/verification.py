@@ -16,8 +16,8 @@ from tilewright.graph.reference import blocks, count_of
 class Difference:
     """A tensor with different values in the import and in the framework.
 
-    `count` of its `size` values are different, by at most `largest` steps. A step is one code in a quantised tensor,
-    and the tensor's largest magnitude in a real tensor.
+    The tensor has `size` values, of which `count` are different, by at most `largest` steps. A step is one code in a
+    quantised tensor, and the tensor's largest magnitude in a real tensor.
     """
 
     tensor: str

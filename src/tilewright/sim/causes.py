@@ -1,4 +1,4 @@
-"""The critical path of a launch, which explains every cycle: walked from the end of the launch back to its beginning.
+"""The critical path, which explains every cycle of a launch. It is computed from the end of the launch backwards.
 
 Every cycle of a launch lies in exactly one stretch of the path, and a stretch has one step and one cause. From the end
 of a step, the walk goes back to the start of the step, and continues with the event that let the step start: the end of

@@ -73,7 +73,7 @@ class Compiled(Generic[P, R]):
 
     #: The uncompiled time of all calls so far, in microseconds, and of the calls that `expect` has announced.
     spent: ClassVar[int] = 0
-    #: The part of `spent` for announced calls that have not been made yet.
+    #: The time of the announced calls that have not been made yet, which is a part of `spent`.
     expected: ClassVar[int] = 0
 
     def __init__(self, python: Callable[P, R]) -> None:

@@ -291,7 +291,7 @@ def _lower_call_loop(context: Any, builder: Any, signature: Any, arguments: Sequ
     types: Any = numba.types
     kinds = [types.int64 if isinstance(kind, types.Integer) else kind for kind in signature.args]
     address, *values = map(partial(context.cast, builder), arguments, signature.args, kinds)
-    # In the entry block, the stack grows once. At the place of the call, it would grow in each iteration of a loop.
+    # Allocate in the entry block. If the call is in a loop, an allocation at the call would repeat in each iteration.
     with builder.goto_entry_block():
         slots = [builder.alloca(ir.IntType(8).as_pointer()) for _ in range(2)]  # for the result and an exception
     scalars = [*slots, *context.get_arg_packer(kinds[1:]).as_arguments(builder, values)]

@@ -309,7 +309,7 @@ class Trace:
         """Return the figures of each layer of the launch: its cycles, its bytes, and the stalls of `unit`.
 
         For each step, `part` [n] is the number of its layer, from 0, and `macs` [n] its multiply-accumulates. `serial`
-        is the trace of the same launch without overlap of steps, or None for figures without serial time. A layer
+        is a trace in which each step waits for the previous step (None: the figures have no serial time). A layer
         begins when the previous layer ends, so the cycles of all layers add up to the cycles of the launch.
         """
         count = int(part.max(initial=0)) + 1

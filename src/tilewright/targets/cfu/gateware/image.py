@@ -164,7 +164,7 @@ class ImageMemory(Part):
 
 
 def _row(address: Value, odd: int) -> Value:
-    """Return the row of the even or odd word in a pair. If the pair begins with the odd word, the even row is next."""
+    """Return the row of the even or odd word in a pair. If the odd word is first, the even word is in the next row."""
     row = address[IN_PAIR:]
     return row if odd else (row + address[2])[: len(row)]
 

@@ -33,10 +33,11 @@ def instructions(config: Config) -> dict[int, Custom]:
 class Cfu(Part):
     """The custom function unit, with CFU-Playground's ports. The function is funct7 << 3 | funct3.
 
-    The CFU accepts a command in a cycle in which cmd_valid and cmd_ready are high, and no other command before the
-    answer is accepted. The answer usually comes in the next cycle. The answers of get_matrixC with readout=random and
-    of set_SRDHM with srdhm=single come a cycle later. With start=blocking, start_GEMM answers in the last cycle of the
-    launch. Unknown instructions and instructions without a result repeat the previous answer. funct3 is ignored.
+    The CFU accepts a command in a cycle in which cmd_valid and cmd_ready are high. The next command must wait until the
+    CPU has accepted the answer. The answer usually comes in the next cycle. The answers of get_matrixC with
+    readout=random and of set_SRDHM with srdhm=single come a cycle later. With start=blocking, start_GEMM answers in the
+    last cycle of the launch. Unknown instructions and instructions without a result repeat the previous answer. funct3
+    is ignored.
     """
 
     def __init__(self, config: Config) -> None:

@@ -65,7 +65,7 @@ def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycl
 
     The destination is the channel tables, from entry CHANNEL on. It is a misuse if a convolution uses these entries.
     """
-    # A convolution reads OUT_C entries from TABLE on. `distance` is where the fetch begins, relative to TABLE.
+    # A convolution reads OUT_C entries from TABLE on. `distance` is the first fetched entry, relative to TABLE.
     distance = regs[Reg.CHANNEL] - regs[Reg.TABLE] & CHANNELS - 1
     if cycle <= regs[Reg.CONVOLVED] and (distance < regs[Reg.OUT_C] or distance + b > CHANNELS):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
