@@ -88,7 +88,7 @@ class Costs(NamedTuple):
     #: A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest burst.
     address: Array
     stride: Array
-    #: If several units request reads, the lowest number is granted first, and for equal numbers the lowest unit.
+    #: If several units request reads, the lowest number has priority. For equal numbers, the lowest unit has priority.
     priority: Array
     #: The number of cycles in which the step writes zeros. These cycles have no beat. Filling begins `fill_lead` cycles
     #: after the start, and after the data of the unit's earlier steps have arrived.

@@ -374,7 +374,7 @@ class Content:
         return [self._describe(value, names) for value in values]
 
     def _describe(self, value: object, names: Collection[str]) -> object:
-        """Describe a value. The code uses `names`; of a module, only the members with these names are described."""
+        """Describe a value. If it is a module, describe only its members in `names`, which the code uses."""
         if type(value) in PLAIN:
             return value
         if isinstance(value, int | float | np.generic):

@@ -164,8 +164,8 @@ def _run_all(program: _Program, priority: Array, done: Array, results: _Simulati
         if best == count:
             break
         # A step waits for the previous step of its unit, and for the steps that pushed its tokens. Its clock is the
-        # maximum of the clocks of these steps. Each of these steps has ended, so in the entry for its unit, the clock
-        # must be at least the rank of the step plus 1.
+        # maximum of the clocks of these steps, after each of them is counted in the entry of its unit: a step of rank r
+        # is step number r + 1 of its unit.
         u = int(unit[best])
         if rank[best] > 0:
             before = steps[position[u] - 1]

@@ -341,8 +341,8 @@ class Trace:
         return tuple(figures)
 
     def _ends(self, part: Array, count: int, macs: Array | None) -> list[int]:
-        # A layer ends when its last step ends, or when a later layer starts to multiply if this is earlier. Otherwise
-        # the later layer would have multiply-accumulates outside of its own cycles.
+        # A layer ends when its last step ends, but not later than the first multiply-accumulates of a later layer.
+        # Otherwise the later layer would have multiply-accumulates outside of its own cycles.
         latest = self._latest(part, count, macs)
         ends: list[int] = []
         for index in range(count - 1):

@@ -201,7 +201,7 @@ def _conflicts_by_sorting(visits: Visits, units: int) -> Array:
     begin = visits.begin[row]
     end = visits.end[row]
     cells = len(visits.preset)
-    # The accesses of each cell are a running sum, to which a row adds 1 at its first cell and -1 after its last cell.
+    # Count the accesses of each cell by a running sum: each row adds 1 at its first cell and -1 after its last cell.
     accesses = np.cumsum(np.bincount(begin, minlength=cells) - np.bincount(end, minlength=cells))
     conflicts = np.zeros(cells, np.bool_)
     for low_cell, high_cell in pairwise(_blocks(accesses)):

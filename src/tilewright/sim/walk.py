@@ -152,8 +152,8 @@ class Walk(ABC):
     """One launch with its inputs, as a debugger sees it. Instructions are numbered as in `disasm`.
 
     `layers` lists the nodes that the launch computes; `layer` int64 [n] is the index of each instruction's layer.
-    `granule` is the number of bytes of one element of DRAM. Each machine has a subclass, which overrides methods where
-    the machine differs from most machines.
+    `granule` is the number of bytes of one element of DRAM. Each machine has a subclass. The methods here are defaults
+    for most machines.
     """
 
     memories: Mapping[str, Scratchpad]

@@ -124,7 +124,7 @@ MESSAGES = {
 
 
 class Note(NamedTuple):
-    """A misuse of the CFU by the instruction at `pc`. It occurred `times` times, first in `cycle`.
+    """A misuse of the CFU by the instruction at `pc`. `times` is the number of occurrences, and `cycle` the first one.
 
     `detail` is the illegal value, such as the row or the offset.
     """
