@@ -22,7 +22,7 @@ SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 #: Operators that onnxruntime runs directly on codes if input and output have the same quantisation.
 MOVES = {*SAME, "Transpose", "Slice", "Gather", "Split", "Expand", "Tile", "Resize", "MaxPool", "Pad"}
 MOVES |= {"DepthToSpace", "SpaceToDepth"}
-#: Operators with weights as second operand, which may have another type than the first, and a scale per channel.
+#: Operators whose second operand is weights. Weights may have another type than activations, and a scale per channel.
 LINEAR = ("Conv", "Gemm", "MatMul")
 
 

@@ -58,7 +58,7 @@ class RawNode(Named):
 
 @dataclass(frozen=True, eq=False)
 class RawGraph:
-    """Nodes and constants, and the names of the results. A branch of an If may also read values outside of it."""
+    """Nodes, constants and the names of results. A branch of an If may also read values of the graph around it."""
 
     nodes: tuple[RawNode, ...]
     constants: Mapping[str, Array]
@@ -141,7 +141,7 @@ def _pixels(text: str) -> Pixels:
 
 
 def name(text: str | bytes) -> str:
-    """Return the name `text`. Raises ModelError if the name is empty, not printable or too long."""
+    """Return `text` as a str. Raises ModelError if this name is empty, not printable, not UTF-8 or too long."""
     if isinstance(text, bytes):  # protobuf returns bytes if the text is not UTF-8
         raise ModelError("", f"contains the name {text[:40]!r}, which is not UTF-8")
     if not text or len(text) > MAX_NAME or not text.isprintable():

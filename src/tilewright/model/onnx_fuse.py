@@ -110,9 +110,10 @@ class _Patterns:
         return kind.dtype == "uint8" and (scale < 1 / 256 or single)
 
     def _clipped(self, codes: Coded | None) -> Coded | None:
-        """Return the codes after a Relu, or a Clip with minimum 0, that reads `codes` and only clamps negative codes.
+        """Return the output of a Relu, or a Clip with minimum 0, whose input is `codes`.
 
-        The result is None if there is no such node, if other nodes read `codes`, or if the scale or zero point changes.
+        The result is None if there is no such node, if other nodes read `codes`, if the scale or zero point changes, or
+        if the Clip has an effect on positive values.
         """
         chain: list[RawNode] = []
         name = codes.tensor if codes else ""

@@ -286,8 +286,8 @@ class Variables:
     `tensors`.
 
     `handles` has the variable of each handle tensor. `initial`, `sources` and `current` have, for each variable, the
-    initial value, the source, and the tensor with the current value. `aliases` has the tensor of which another tensor
-    is an alias. `operator_states` are the states of variable tensors.
+    initial value, the source, and the tensor with the current value. `aliases` maps each alias to its tensor.
+    `operator_states` are the states of variable tensors.
     """
 
     def __init__(self, file: Sequence[Subgraph], tensors: dict[str, Tensor]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 
 class Definition(NamedTuple):
-    """The meaning of a cause of cycles, such as load bandwidth, and a remedy: one sentence for each."""
+    """Two sentences about a cause of cycles (such as load bandwidth): its meaning and a remedy."""
 
     means: str
     remedy: str

@@ -121,7 +121,7 @@ def out_of_range(table: StepTable) -> list[Finding]:
         step = int(np.flatnonzero(table.footprint == footprint)[0])
         rows = footprints.of_step(footprint)
         rows = rows[live(rows) & ((end_of(rows) > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))]
-        rows = rows[: MAX_EVENTS - len(findings)]  # one instruction may leave its memory in 100,000 places
+        rows = rows[: MAX_EVENTS - len(findings)]  # one instruction may access 100,000 rows outside of its memory
         for row, high in zip(rows, end_of(rows).tolist(), strict=True):
             space = table.spaces[row[SPACE]]
             low = int(row[BASE])

@@ -124,8 +124,8 @@ def reach(footprints: Footprints, ranges: Array) -> Array:
 class Visits(NamedTuple):
     """The steps in visiting order (`sequence`), with columns of Order and StepTable, and their accesses to cells.
 
-    Row r of the footprints touches the cells begin[r]..end[r] - 1. It `reads` them, `writes` them, or `surely` writes
-    all of their elements (each bool [rows]). `preset` bool [cells] marks the cells that the host has filled.
+    Row r of the footprints touches the cells begin[r]..end[r] - 1. Row r `reads` these cells, `writes` these cells, or
+    `surely` writes all of their elements (bool [rows]). `preset` bool [cells] marks the cells that the host has filled.
     """
 
     sequence: Array
@@ -179,7 +179,8 @@ def _mark(visits: Visits, writer: Array, written: Array, readers: Array, conflic
 @part
 def _races(visits: Visits, writer: Array, readers: Array, step: int, cell: int, writes: bool) -> bool:
     """Return whether an access may race with the last write of its cell, or a write with the last reads."""
-    # The clock of the step counts the steps that certainly end before it. An earlier access beyond it is unordered.
+    # The step's clock has, for each unit, the number of steps that certainly end before this step. An earlier access
+    # is unordered if its rank in its unit is not below this number.
     last_writer = writer[cell]
     unit = visits.unit[step]
     if last_writer >= 0:
@@ -257,7 +258,7 @@ class _LastBefore:
 
     def __call__(self, kind: Array) -> Array:
         # latest[i] is i - 1 if access i - 1 is of this kind. The running maximum is then the last such access before i.
-        # An index below the first access of the cell belongs to another cell.
+        # Accesses before the first access of this cell are to another cell.
         latest = np.full(len(kind), -1, np.int32)
         np.copyto(latest[1:], self._at[:-1], where=kind[:-1])
         np.maximum.accumulate(latest, out=latest)

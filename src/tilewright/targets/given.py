@@ -338,6 +338,6 @@ def named(launch: Launch) -> Iterator[None]:
 
 
 def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays `left`. If the program has several launches, their names begin with the launch's name."""
+    """Return the arrays `left`, with the launch's name before each key if the program has several launches."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}

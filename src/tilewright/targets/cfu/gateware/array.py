@@ -213,8 +213,8 @@ class SystolicArray(Part):
     The product of two values that enter in cycle t is in sum (r, c) from cycle t + r + c + 1 on. If `clear` is high in
     cycle t, this sum becomes 0 in cycle t + r + c + 1.
     `sums` is row number `row` of the sums, in the same cycle. The last `in_logic` elements have no multiplier block.
-    With `late_values`, there is a second input, `late`, for values of A. It replaces `left` while `is_late` is high.
-    Its values are already skewed: lane r is r cycles later than lane 0.
+    With `late_values`, a second input, `late`, replaces `left` while `is_late` is high. The values at `late` are
+    already skewed: lane r is r cycles later than lane 0.
     """
 
     def __init__(self, lanes: int, in_logic: int = 0, late_values: bool = False) -> None:

@@ -15,7 +15,7 @@ from tilewright.targets.cfu.config import IMAGE_BYTES
 from tilewright.targets.cfu.isa.coupled import BANKS
 from tilewright.targets.cfu.isa.state import FIELDS, LAYER_BITS, Reg
 
-#: Registers that are in other parts, because these parts increment them.
+#: Registers of other parts of the CFU, which increment them.
 ELSEWHERE = (Reg.POINTER, Reg.CHANNEL, Reg.FETCH_ROW, Reg.DOT)
 ADDRESS = 16
 #: Derived values. row_pitch: bytes of an input row. step_x, step_y: bytes from a window to the next window on the right
@@ -77,7 +77,7 @@ class ImageMemory(Part):
     """The image memory, 64 KiB. `pointer` is the byte address of the next push or get.
 
     `put`, `push` and `get` are high in the cycle of their command. `push` writes `first` and `second` as the next two
-    words, and ignores the two low bits of the pointer. While `busy`, it advances the pointer without a write. `word` is
+    words, and ignores the two low bits of the pointer. While `busy`, `push` only advances the pointer. `word` is
     the next word, and `get` advances the pointer by a word. `put` sets the pointer to `second` if `first` is the number
     of the register POINTER.
 

@@ -143,8 +143,8 @@ class ScalingLane(Part):
     scaled by `again_factor` and `again_shift`, and the new result is ready in the next cycle. The output `code` is the
     result plus `offset`, clamped to `low` and `high`.
 
-    With `early`, a second multiplier scales values with EARLY low bits of 0. It needs one cycle less, so `again` is
-    high one cycle after the operands. As both multipliers work in each cycle, an addition can begin in each cycle.
+    With `early`, a second multiplier scales values with EARLY low bits of 0 in one cycle, so `again` is high one cycle
+    after the operands. As both multipliers work in each cycle, an addition can begin in each cycle.
     """
 
     def __init__(self, early: bool = False) -> None:
@@ -180,7 +180,7 @@ class ScalingLane(Part):
         total = Signal(signed(SUM))
         again_left = Signal(signed(SUM))
         m.d.comb += [total.eq(first + self.addend), again_left.eq(total << _left(self.again_shift))]
-        # One multiplier does both passes of a value. In a cycle with `again`, its operands are those of the second.
+        # One multiplier does both passes of a value. While `again` is high, it does the second pass.
         m.d.sync += [
             value.eq(self.value << _left(self.shift)),
             factor.eq(self.factor),

@@ -83,7 +83,7 @@ def arithmetic(function: int, a: int, b: int) -> int:
 
 
 def _divide(function: int, a: int, b: int) -> int:
-    """Return the quotient of a and b, rounded towards zero, or the remainder. For b = 0, these are -1 and a."""
+    """Return the quotient a / b, rounded towards zero, or the remainder. For b = 0, return -1 or a, respectively."""
     if function == DIVU or function == REMU:
         a, b = a & LOW, b & LOW
     quotient = -1

@@ -143,7 +143,7 @@ def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...
 
 
 def _categories(code: Array, used: Array) -> Array:
-    """Return the argument `category` of `_rows`, for the instructions `code[used]`."""
+    """Return the category of the cycles of each instruction in `code[used]`, by cause."""
     of_instruction = np.array([CATEGORIES.index(_category(code, int(index))) for index in used], np.int64)
     categories = np.repeat(of_instruction[:, None], len(Cause) + 1, axis=1)
     for cause, name in OF_CAUSE.items():

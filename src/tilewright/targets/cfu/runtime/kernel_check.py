@@ -138,7 +138,7 @@ class KernelCheck:
         Raises ProgramError if the record of a layer does not match the graph.
         """
         tensors = {name: array.reshape(len(array), *graph.tensors[name].shape) for name, array in values.items()}
-        # In reverse order, so that the finding of the first sample replaces those of the other samples.
+        # The loop over samples is backwards, so that the finding of the first sample replaces all other findings.
         outside = {finding.steps: finding for watch in reversed(self.watches) for finding in self._outside(watch)}
         for index, name in enumerate(self.launch.nodes):
             node = graph.node(name)

@@ -33,7 +33,7 @@ from .core import Process
 from .kernel_check import KernelCheck, program_of, source_of
 from .seam import Cfu, CfuError, Difference
 
-#: The cause in reports for each cause of waits (timing.state.Cause). All other cycles are CPU arithmetic.
+#: Reports combine several causes of waits (timing.state.Cause) into one cause. All other cycles are CPU arithmetic.
 CAUSES = {
     **dict.fromkeys(("load_use", "load_miss", "store", "redo", "device"), "memory"),
     **dict.fromkeys(("cfu", "cfu_use", "drain"), "CFU wait"),
@@ -163,7 +163,7 @@ def _result(
 
 
 def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
-    """Return the figures of a region with `macs` multiply-accumulates. The array can do `peak` of them per cycle."""
+    """Return the figures of a region with `macs` multiply-accumulates, of which the array can do `peak` per cycle."""
     return Figures(
         cycles=region.cycles,
         executed_macs=macs,

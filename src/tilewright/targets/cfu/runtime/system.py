@@ -163,7 +163,7 @@ def _write_csr(m: Machine, number: int, value: int) -> None:
     base = number & ~HIGH
     low, high = _read_csr(m, base) or 0, _read_csr(m, base | HIGH) or 0
     written = value << 32 | low if number & HIGH else high << 32 | value
-    # `high` and `low` already include the old difference. The new one must fit into int64.
+    # `high` and `low` already include the old difference. The new difference must fit into int64.
     difference = int(m.csrs[base]) + written - (high << 32 | low)
     m.csrs[base] = difference if difference < 1 << 63 else difference - (1 << 64)
 
