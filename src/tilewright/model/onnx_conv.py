@@ -169,5 +169,6 @@ def _along(attributes: Mapping[str, Any], axes: tuple[int | None, ...], count: i
     pads = attributes.get("pads", [0] * 2 * count)
     if len(pads) != 2 * count:
         raise ModelError("", f"has the padding {list(pads)[:8]} over {count} axes; {2 * count} values are required")
+    # ONNX lists the padding before each axis, and then the padding after each axis.
     window["pads"] = [0 if axis is None else pads[axis + side] for side in (0, count) for axis in axes]
     return window

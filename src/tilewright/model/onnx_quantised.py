@@ -150,6 +150,7 @@ def _mean(builder: Builder, fused: Fused) -> bool:
     axes_in_order = tuple(sorted(int(axis) % len(shape) for axis in axes)) or tuple(range(len(shape)))
     if len(shape) != 4 or axes_in_order != (2, 3):
         return _unary(builder, fused, ops.Mean(axes_in_order, keeps_axes))
+    # The mean of an image is an NHWC operator, which keeps all axes. A Reshape removes the two axes if necessary.
     image = replace(out, name=out.name if keeps_axes else builder.fresh(f"{out.name}:image"), shape=(*shape[:2], 1, 1))
     builder.emit_nhwc(fused.name, ops.Mean((1, 2), True), (builder.tensor_of(fused.inputs[0]),), image)
     if not keeps_axes:

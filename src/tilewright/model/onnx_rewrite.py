@@ -44,6 +44,7 @@ def _without_identities(network: OnnxNetwork) -> OnnxNetwork:
         redundant = _is_identity(network, node)
         if redundant:
             source[node.outputs[0]] = node.inputs[0]
+        # A result of the network keeps its name, so an identity that writes a result stays.
         if not redundant or node.outputs[0] in network.outputs:
             nodes.append(node)
     return replace(network, nodes=nodes)

@@ -351,7 +351,7 @@ def _check_weights(call: Call, x: Tensor) -> None:
     if x.dtype != "int16":
         return
     bias = call.optional(3 if call.code == "TRANSPOSE_CONV" else 2)
-    narrow = call.option("QuantizedBiasType") == 2 and bias is None
+    narrow = call.option("QuantizedBiasType") == 2 and bias is None  # 2 is INT32 in TFLite's TensorType
     call.refuse_if(narrow, "sums int16 products in 32 bits", "give it an int32 bias of zeros")
     reason = "has an int32 bias for int16 inputs, which LiteRT refuses and TFLite Micro reads as int64"
     misread = call.code == "DEPTHWISE_CONV_2D" and bias is not None and bias.dtype == "int32"

@@ -71,6 +71,7 @@ class OperandBuffer(Part):
         (self._addressed if addressed else self._counted)(m, write)
         if self.direct:
             words = HALF // WORD if addressed else 1
+            # Both halves of the row get the same data, and `en` selects the half that is written.
             with m.If(self.filled.en):
                 m.d.comb += drive(
                     write,

@@ -94,6 +94,7 @@ class PixelWalker(Part):
             self.last.eq(last_column & (pixel.row == layer.out_h - 1)),
             *drive(first, x=-layer.pad_w, y=-layer.pad_h, address=layer.origin, line=layer.origin),
         ]
+        # The last assignment wins: `launch` has priority over `again`, and `again` over `next`.
         with m.If(self.next):
             m.d.sync += drive(
                 pixel, column=pixel.column + 1, x=pixel.x + layer.stride_w, address=pixel.address + layer.step_x

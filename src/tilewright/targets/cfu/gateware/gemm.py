@@ -163,6 +163,7 @@ class MatrixUnit(Part):
         if self.fetches:
             expose(m, b.filled, self.filled)
         array = SystolicArray(config.array, int(bill.bill(config)["products_in_logic"]), self.convolves)
+        # Without `fed`, zeros must enter: otherwise the offset alone would change the sums.
         lefts = [(a.data.word_select(lane, VALUE).as_signed() + offset)[:LEFT_BITS] for lane in range(config.array)]
         add(m, "array", array, left=Cat(Mux(sequencer.fed, left, 0) for left in lefts), top=b.data)
         start = self.start

@@ -151,7 +151,7 @@ def _sum_window(regs: Array, buffers: Array, pixel: int, row: int, at: int) -> N
         for x in range(x_first, x_first + regs[Reg.KERNEL_W]):
             if 0 <= y < regs[Reg.IN_H] and 0 <= x < in_w:
                 _add_products(regs, buffers, regs[Reg.INPUT] + (y * in_w + x) * in_c, row, at)
-            row += in_c
+            row += in_c  # padding adds nothing, but B has rows for it
 
 
 @part

@@ -151,6 +151,7 @@ class Control:
             return Stop("breakpoint")
         trap = process.handle(reason)
         if reason == state.TO_CODE and not trap:
+            # The program has stored a new instruction, which the copies of the code need, too.
             self._arm((int(cpu[Cpu.ADDRESS]) & ~3) - self.m.base >> 2)
         if trap:
             return Stop("trap", trap=trap)
@@ -165,6 +166,7 @@ class Control:
         kind = state.WRITES if op >= STORE else state.READS
         end = address + (1 << (op & 3))
         watch = next(item for item in self.watches if item.first < end and address < item.end and item.kinds & kind)
+        # GDB expects a stop after the access, so that it can show the new value.
         return self._execute_one(watching=False) or Stop("watch", watch, max(watch.first, address))
 
     def _with(self, code: Array) -> Machine:

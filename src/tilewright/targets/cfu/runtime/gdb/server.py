@@ -182,10 +182,11 @@ class Session:
         kind, place, size = text.split(b";")[0].split(b",")
         address = _number(place)
         watches = self.control.watches
+        # Software breakpoints (0) and hardware breakpoints (1) are equal here: neither changes memory.
         if kind in (b"0", b"1"):
             return OK if self.control.set_breakpoint(address, is_set) else FAULT
         if kind.decode() not in WATCHES:
-            return b""
+            return b""  # an empty answer means: not supported
         watch = Watchpoint(address, address + max(1, _number(size)), WATCHES[kind.decode()][0])
         if is_set and watch not in watches:
             if len(watches) == MOST_WATCHES:
