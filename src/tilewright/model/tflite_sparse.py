@@ -27,9 +27,9 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
     if not fits or not all(0 <= axis < rank for axis in blocks) or not 0 < prod(shape) <= MAX_ELEMENTS:
         raise ModelError(where, f"is stored sparse in an impossible form for the shape {list(shape)}")
     positions = np.zeros((rank, 1), np.int64)
-    # The tensor is divided into blocks. `order` has the axes in the order of storage: axis `rank` + i is axis i inside
-    # a block, and `blocks[i]` is the axis of the tensor in this direction. Each axis is one level of a tree. A level is
-    # dense, or lists the indices that follow each position on the level above.
+    # The tensor is divided into blocks. `order` has the axes in the order of storage. Axis `rank` + i is axis i inside
+    # a block, which belongs to axis `blocks[i]` of the tensor. Each axis is one level of a tree. A level is dense, or
+    # lists the indices that follow each position on the level above.
     sizes = [1] * rank  # the size of a block along each axis
     for level, axis in enumerate(order):
         if axis >= rank:

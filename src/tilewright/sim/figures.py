@@ -69,8 +69,8 @@ class Figures:
     #: All cycles by cause, the largest first; each cycle has one cause.
     causes: Mapping[str, int] = _figure(_causes_sum, dict)
     #: A lower bound of the cycles, for any order of the instructions: the work of the busiest resource. The bound is 0
-    #: if it is not known. It is also 0 for a layer that began to work before the previous layer ended, because the
-    #: cycles of a layer begin at that end.
+    #: if it is not known. The bound is also 0 if the layer began to work before the previous layer ended, because the
+    #: cycles of a layer do not include this work.
     bound: int = _figure(sum)
     #: The reason why no order of the layer's instructions takes fewer cycles ("": no reason is known).
     optimal: str = _figure(None, "")

@@ -22,7 +22,7 @@ WRITE_DISTANCE = "write_distance"
 #: Kinds of findings, from causes to consequences. Steps after a deadlock do not run. A leftover token lets one unit
 #: overtake another, which is a race. Accesses out of range and races cause uninitialised reads.
 CAUSES = (STREAM, DEADLOCK, LEAK, OUT_OF_RANGE, RACE, UNINITIALISED)
-#: A group shows some of its findings. For the others, it lists the numbers of at most this many steps.
+#: A group shows some of its findings. For all other findings, the group lists at most this number of steps.
 LISTED = 5
 #: The probable cause of a finding: the kind of mistake, and its place.
 _Cause = tuple[str, str]
@@ -166,8 +166,8 @@ class _Rules:
                     return self.cause(race)
         if finding.queue and finding.kind in (RACE, STREAM, LEAK):
             # Races with a missing token on the same path have one cause. The path may lead through several queues
-            # (`hazards.token_path`). If one of these queues has leftover tokens, they are the probable cause, because
-            # its consumer runs ahead by the number of these tokens.
+            # (`hazards.token_path`). Leftover tokens in one of these queues are the probable cause, because the
+            # consumer of the queue runs ahead by the number of these tokens.
             units = finding.queue.split("->")
             legs = ("->".join(pair) for pair in pairwise(units))
             return "tokens", next((leg for leg in legs if leg in self._leaks), finding.queue)

@@ -165,7 +165,7 @@ def _folders(function: Function) -> tuple[Path, ...]:
 def _stamp(content: Content, arguments: Sequence[Any]) -> str:
     import llvmlite
 
-    # The version of llvmlite determines the version of Numba. To read the latter, Numba would have to be imported.
+    # The version of llvmlite determines the version of Numba. Numba's own version is known only after a slow import.
     inlined = [callee.__qualname__ for callee in content.functions if callee in INLINED]
     tools = FORM, llvmlite.__version__, sys.version, _processor()
     return sha256(

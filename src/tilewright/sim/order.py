@@ -164,8 +164,8 @@ def _run_all(program: _Program, priority: Array, done: Array, results: _Simulati
         if best == count:
             break
         # A step waits for the previous step of its unit, and for the steps that pushed its tokens. Its clock is the
-        # maximum of the clocks of these steps, after each of them is counted in the entry of its unit: a step of rank r
-        # is step number r + 1 of its unit.
+        # maximum of the clocks of these steps, each raised by the step itself: for a step of rank r, the entry of its
+        # unit becomes r + 1.
         u = int(unit[best])
         if rank[best] > 0:
             before = steps[position[u] - 1]

@@ -161,7 +161,7 @@ class StepTable:
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
         """Return a table of steps without footprints or tokens, for a machine with its own time pass.
 
-        Each of `queues` names a reason for which the first unit waits for the last unit. It is a cause in the trace.
+        `queues` are names of causes in the trace: the reasons why the first unit waits for the last unit.
         """
         none = np.zeros(len(unit), np.int64)
         waits = tuple(TokenQueue(name, len(units) - 1, 0, 1) for name in queues)
@@ -375,8 +375,8 @@ class Trace:
     def causes_on(self, path: Path) -> tuple[tuple[str, ...], Array]:
         """Return the names of all causes, and for each stretch of the path the index of its cause, int64 [m]."""
         works, work = self.kinds()
-        # TRANSFER is one kind with two causes, for loads and for stores. Therefore the index in NAMES of stores, and of
-        # all kinds after TRANSFER, is one higher than the index of the kind.
+        # TRANSFER is one kind, but NAMES has two causes for it: loads, and then stores. So stores and all later kinds
+        # have an index in NAMES that is one higher than the index of the kind.
         writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
         not_work = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
         return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], not_work)

@@ -390,8 +390,8 @@ def start(run: Run, u: int, now: int) -> None:
     out.begin[s] = now
     out.wait[s] = now - state.free[u]
     if out.wait[s] > 0:
-        # The cause of the wait is the event that came last. If the delivery and a token came together, it is the
-        # delivery; for several tokens, it is the token of the first queue.
+        # The cause of the wait is the event that came last. Among simultaneous events, the delivery has priority, then
+        # the token of the first queue.
         out.cause[s] = CAUSE_COMMAND
         latest = out.delivered[s]
         for q in range(stream.giver.shape[1]):

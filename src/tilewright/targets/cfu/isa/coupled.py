@@ -114,7 +114,7 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
     # the lanes need a port in the next cycle again. With a stride of 2, they need both ports, so no write is possible.
     overlaps = regs[Reg.EXTENSIONS] & OVERLAP and (regs[Reg.STRIDE_W] == 1 or regs[Reg.IN_C] % 4 != 1)
     if overlaps and _aliases(regs, regs[Reg.IN_H] * regs[Reg.IN_W] * regs[Reg.IN_C], pixels * out_c):
-        # The hardware would read some results instead of inputs. The model, which works tile by tile, differs.
+        # The hardware would read some results instead of inputs. The model works tile by tile, so its values differ.
         note(regs, Misuse.WRITE_BUSY, regs[Reg.BUSY_UNTIL], regs[Reg.FUNCT7])
     row = 0
     for first in range(0, pixels, lanes):

@@ -128,8 +128,8 @@ def name(function: int) -> str:
 
 
 def _dispatched(codes: Iterable[int]) -> Dispatch:
-    # Compiled code cannot have a table of functions. Instead there is a chain of functions. Each function compares
-    # `funct7` with its own number, and if they differ calls the next function. LLVM inlines the whole chain.
+    # Compiled code cannot have a table of functions, so the functions form a chain. Each function compares `funct7`
+    # with its own number, and calls the next function if the numbers differ. LLVM inlines the whole chain.
 
     def nothing(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
         return False

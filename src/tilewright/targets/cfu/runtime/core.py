@@ -289,7 +289,7 @@ def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> A
 def _code(image: Executable, ram: Array) -> range:
     """Return the addresses of a program's code, in whole cache lines. Raises ProgramError if the code is not in RAM."""
     low = min(part.start for part in image.code) & -LINE_BYTES
-    # The loop reads the instruction after a branch, even if the branch is the last instruction. So add a line.
+    # The loop reads the instruction after a branch, even if the branch is the last instruction. So add a cache line.
     high = (max(part.stop for part in image.code) & -LINE_BYTES) + LINE_BYTES
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
         reason = f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than {MAX_CODE_BYTES >> 20} MiB"

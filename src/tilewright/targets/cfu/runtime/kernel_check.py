@@ -109,7 +109,7 @@ class KernelCheck:
         return self.watches[-1]
 
     def refuse(self, run: core.Run) -> None:
-        """Check the last run. Raises MachineError if a kernel trapped, did not end, or if a layer was not marked."""
+        """Check the last run. Raises MachineError if a kernel trapped or did not end, or if a layer was not marked."""
         watch = self.watches[-1]
         trap = run.trap
         index = int(run.machine.cpu[Cpu.REGION]) - 1

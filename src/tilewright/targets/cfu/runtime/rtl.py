@@ -53,7 +53,7 @@ UNASKED = 1
 NOT_TAKEN = 2
 NOT_ANSWERED = 3
 DIFFERS = 4  # a copy with other initial values (see RtlCfu) gives another answer
-#: For each fault, the end of a sentence about such a copy.
+#: For each fault, what the copy does, as the end of a sentence.
 FAULTS = {
     UNASKED: "answers before the command",
     NOT_TAKEN: "does not take the command",

@@ -133,7 +133,7 @@ class Seam:
             self.port = self.port._replace(command=_address(self._callback))
 
     def _failed(self, function: Callable[[], BaseException | None]) -> bool:
-        """Call a function, and store the error that it returns or raises in `error`. Return whether there was one."""
+        """Call a function, and return whether it fails. The error that it returns or raises is stored in `error`."""
         try:
             self.error = function()
         except BaseException as error:

@@ -132,7 +132,7 @@ def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
 
 @part
 def outside_code(m: Machine, offset: int) -> int:
-    """Record that the program continues at `offset` from the code's base, where there is no code. Return the reason."""
+    """Record a jump to `offset` from the code's base, where there is no code. Return the reason to leave the loop."""
     m.cpu[Cpu.ADDRESS] = m.base + offset
     return state.TO_TARGET
 
