@@ -10,8 +10,9 @@ from typing import Any
 from tilewright.errors import InputError, plain
 from tilewright.report.summary import share
 
-#: The number of causes that a line names (it adds up the others), and of layers that the short form names.
+#: A line names this many causes, and gives the sum of the others.
 NAMED = 4
+#: `Comparison.__repr__` names this many layers.
 SHOWN = 1
 
 
@@ -19,8 +20,8 @@ SHOWN = 1
 class Change:
     """The cycles of one layer in two runs: `before` and `after`.
 
-    `causes` are the differences by cause, the largest first; they add up to `cycles`. `where` has the place of the
-    layer in each run: the target, "host", or "" if the run has no layer of this name.
+    `causes` are the differences by cause, the largest first. Their sum is `cycles`. `where` says for each run where the
+    layer ran: on the target, on the "host", or "" if the run has no layer of this name.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Change:
 
     @property
     def cycles(self) -> int:
-        """The difference: positive if the second run takes longer."""
+        """The difference in cycles, which is positive if the second run takes longer."""
         return self.after - self.before
 
     @property
@@ -53,10 +54,10 @@ class Change:
 class Comparison:
     """The difference of two runs: the second run minus the first run, in cycles per sample.
 
-    `names` are the runs' titles, `cycles` their cycles, `causes` the differences by cause, the largest first. `layers`
-    has the layers of both runs, in the order of the first run. `macs` has two counts for each run: the
-    multiply-accumulates on the target, which the cycles measure, and the multiply-accumulates of the whole network.
-    `settings` has the settings that differ, with the values of both runs; None stands for a default.
+    `names` are the titles of the runs. `causes` are the differences by cause, the largest first. `layers` has the
+    layers of both runs, in the order of the first run. `macs` has two counts for each run: the multiply-accumulates on
+    the target, which the cycles measure, and the multiply-accumulates of the whole network. `settings` has the settings
+    that differ, with their values in both runs. The value None stands for a default.
     """
 
     names: tuple[str, str]
@@ -68,18 +69,16 @@ class Comparison:
 
     @property
     def difference(self) -> int:
-        """The cycles of the second run minus those of the first."""
         return self.cycles[1] - self.cycles[0]
 
     @property
     def changed(self) -> list[Change]:
-        """The layers that moved to or from the host, or have other cycles or causes; the largest difference first."""
+        """The layers that `moved`, or that have other cycles or causes. The largest difference is first."""
         differing = [layer for layer in self.layers if layer.cycles or layer.causes or layer.moved]
         return sorted(differing, key=lambda layer: -abs(layer.cycles))
 
     @property
     def text(self) -> str:
-        """The comparison as lines of text."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -101,7 +100,6 @@ class Comparison:
             yield "  no layer differs"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         layers = [asdict(layer) | {"cycles": layer.cycles, "where": list(layer.where)} for layer in self.layers]
         macs = [{"macs_on_target": mine, "macs": whole} for mine, whole in self.macs]
         runs = [{"run": n, "cycles": c, **m} for n, c, m in zip(self.names, self.cycles, macs, strict=True)]
@@ -156,10 +154,9 @@ def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str
 
 
 def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differ. Configurations are compared only for runs on the same target."""
     keys = ("timing", "rounding", "clock_mhz")
     differing = {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
-    if first["target"] != second["target"]:
+    if first["target"] != second["target"]:  # the keys of the configurations mean different things
         return differing
     mine = first.get("config", {})
     theirs = second.get("config", {})
@@ -170,7 +167,6 @@ def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
 
 
 def setting(value: Any) -> str:
-    """Return the value of a setting as text."""
     return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

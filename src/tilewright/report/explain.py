@@ -1,4 +1,4 @@
-"""The report of `explain`: operations and bytes of each layer, the place of each step, and each compile stage."""
+"""The report of `explain`: the place of each step, the operations and bytes of each layer, and each compile stage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.report.table import Grid
 
 @dataclass(frozen=True)
 class Volumes:
-    """A node's multiply-accumulates and the bytes of its tensors, as stored in the model, for one sample."""
+    """The multiply-accumulates of a node for one sample, and the bytes that its tensors have in the model."""
 
     name: str
     op: str
@@ -31,7 +31,7 @@ class Volumes:
 
     @property
     def intensity(self) -> float:
-        """Multiply-accumulates per byte, provided that each byte of a tensor is moved once."""
+        """The multiply-accumulates per byte, if each byte of a tensor is moved once."""
         moved = self.input_bytes + self.weight_bytes + self.output_bytes
         return self.macs / moved if moved else 0.0
 
@@ -40,7 +40,7 @@ class Volumes:
 
 
 def rows(graph: Graph) -> list[Volumes]:
-    """Return one row per node, and a row of totals with the network's inputs, its outputs and all weights."""
+    """Return one row per node, then a total with the inputs and outputs of the whole network."""
     nodes = [_row(site) for site in graph.sites()]
     ends = [sum(_bytes(graph.tensors[name]) for name in names) for names in (graph.inputs, graph.outputs)]
     macs = sum(row.macs for row in nodes)
@@ -102,9 +102,10 @@ def _section(title: str, text: str) -> None:
 def graph_text(graph: Graph) -> str:
     """Return a valid graph as text, one line per node, for people and golden files. There is no parser.
 
-    The text does not depend on the computer. An activation has the name of the node that computes it, because TFLite's
-    own names can have hundreds of characters. A graph input has its own name; a constant is shown as a type and the
-    first digits of an SHA-256. A state has two lines: the initial value, and the value for the next sample.
+    The text does not depend on the computer. An activation has the name of the node that computes the activation,
+    because TFLite's own names can have hundreds of characters. A graph input has its own name. A constant is shown as a
+    type and the first digits of its SHA-256. A state has two lines: the initial value, and the value for the next
+    sample.
     """
     macs = sum(site.node.op.macs(site) for site in graph.sites())
     called = _references(graph)
@@ -140,7 +141,6 @@ def _value(graph: Graph, name: str, called: Mapping[str, str]) -> str:
 
 
 def _attributes(value: Any) -> str:
-    """Return the fields of a dataclass that differ from their defaults, as text {field=value, ...}, or empty text."""
     changed = [f for f in fields(value) if getattr(value, f.name) != _default(f)]
     texts = (f"{f.name}={_attribute(getattr(value, f.name))}" for f in changed)
     return "{" + ", ".join(texts) + "}" if changed else ""
@@ -157,7 +157,6 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _type(tensor: Tensor) -> str:
-    """Return a tensor's type as text: dtype[shape], the quantisation and, for a constant, its hash."""
     text = f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
     if tensor.quant is not None:
         text += f" {_quant(tensor.quant)}"
@@ -165,19 +164,19 @@ def _type(tensor: Tensor) -> str:
 
 
 def _quant(quant: Quant) -> str:
-    """Return a quantisation as text: a single scale exactly, or the range and the hash of several scales."""
     if not quant.per_channel:
         return f"scale {_number(quant.scale[0])} zero {quant.zero_point[0]}"
     low = min(quant.scale)
     high = max(quant.scale)
     zeros = sorted(set(quant.zero_point))
+    # A layer may have hundreds of scales. The hash shows whether two texts have the same scales.
     zero = str(zeros[0]) if len(zeros) == 1 else f"{zeros[0]}..{zeros[-1]}"
     every = hashlib.sha256(json.dumps([quant.scale, quant.zero_point]).encode()).hexdigest()[:8]
     return f"{len(quant.scale)} scales {low:.3g}..{high:.3g} zero {zero} axis {quant.axis} #{every}"
 
 
 def _number(scale: float) -> str:
-    """Return the shortest decimal number that is read back as this scale: as float32 if possible, else as float64."""
+    # The text is the shortest that is read back as this scale. Most scales are float32, whose texts are shorter.
     single = np.float32(scale)
     return str(single) if float(single) == scale else repr(scale)
 

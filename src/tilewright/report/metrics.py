@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 #: `Layer.where` of a step that the host runs.
 HOST = "host"
-#: Values of `WhatIf.program`: the run's program on the changed machine, or a program compiled for the changed machine.
+#: `WhatIf.program` if the changed machine ran the program of the run.
 SAME = "same"
+#: `WhatIf.program` if the changed machine ran a program that was compiled for it.
 RECOMPILED = "recompiled"
 
 
 class LayerWhatIf(NamedTuple):
-    """A layer's cycles on a changed machine. `change` describes the change."""
+    """A layer's cycles on a changed machine. `change` says in words what was changed."""
 
     change: str
     cycles: int
@@ -38,11 +39,10 @@ class LayerWhatIf(NamedTuple):
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The cycles of a network on a changed machine, measured by timing the network on this machine.
+    """The cycles of a network on a changed machine, measured by timing the network on the changed machine.
 
-    `change` describes the change. `set` are the changed configuration keys (as with --set), and `timing` the changed
-    numbers of the timing model. `program` is SAME or RECOMPILED. `layers` are the cycles of each layer on the target,
-    by name.
+    `change` says in words what was changed: the configuration keys `set` (as with --set) and the numbers `timing` of
+    the timing model. `program` is SAME or RECOMPILED. `layers` are the cycles of each layer on the target, by name.
     """
 
     change: str
@@ -59,11 +59,11 @@ class WhatIf:
 
 @dataclass(frozen=True, eq=False)
 class Layer(Figures):
-    """The figures of a host step, a launch or a launch's node.
+    """The figures of a layer: a step of the host, a launch, or one node of a launch.
 
-    `macs` counts the layer's multiply-accumulates, including padding taps. `reason` says why the host runs the layer.
-    `whatifs` are the layer's cycles on changed machines. `trace` is the trace of a whole launch, and `events` counts
-    the events of this launch; only the first layer of a launch has these two fields.
+    `macs` counts the multiply-accumulates of the layer, including those with padding. `reason` says why the host runs
+    the layer. Only the first layer of a launch has `trace` and `events`. They are the trace of the whole launch, and a
+    function that counts the events of the whole launch.
     """
 
     name: str
@@ -77,7 +77,6 @@ class Layer(Figures):
     events: Callable[[], Events] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dict of all fields except `trace` and `events`."""
         about = {"name": self.name, "op": self.op, "where": self.where, "macs": self.macs, "reason": self.reason}
         changed = [whatif._asdict() for whatif in self.whatifs]
         return {**about, **super().to_json(), "seconds": self.seconds, "whatifs": changed}
@@ -92,10 +91,11 @@ class Layer(Figures):
 
 
 class Deviation(NamedTuple):
-    """The deviation of a real-valued output from the reference: the largest difference, and sums of squares.
+    """The deviation of a real-valued output from the reference.
 
-    `overflowed` counts elements that differ and are infinite or NaN in the output or the reference. The other fields
-    ignore all elements that are infinite or NaN.
+    `largest` is the largest difference. `error` is the sum of the squared differences, and `signal` is the sum of the
+    squared values of the reference. These three ignore all elements that are infinite or NaN. `overflowed` counts the
+    elements that differ and are infinite or NaN in the output or in the reference.
     """
 
     largest: float
@@ -116,14 +116,14 @@ class Deviation(NamedTuple):
         )
 
     def with_more(self, other: Deviation) -> Deviation:
-        """Return the deviation over the samples of this deviation and the samples of `other`."""
+        """Return the deviation over all samples of the two deviations."""
         error = self.error + other.error
         signal = self.signal + other.signal
         return Deviation(max(self.largest, other.largest), error, signal, self.overflowed + other.overflowed)
 
     @property
     def snr_db(self) -> float | None:
-        """Signal-to-noise ratio in dB; None if signal or noise is zero."""
+        """The ratio of `signal` to `error` in dB, or None if one of them is zero."""
         return 10 * math.log10(self.signal / self.error) if self.error and self.signal else None
 
     def to_json(self) -> dict[str, Any]:
@@ -140,12 +140,12 @@ class Result:
     """The result of a run: outputs {tensor: (S, *shape)}, layers in order, and findings.
 
     `matches_reference` is None if the outputs were not compared with the reference. It is also None if the target
-    computes real numbers in its own number format; in this case, `deviations` has the deviation of each output.
-    `seconds` is host wall time of the whole run. `bound` is a lower bound of `cycles`: the fewest cycles for the work
-    of the launches on this machine, one launch after the other. `whatifs` are the cycles on changed machines, fewest
-    first. `clock_mhz` is the machine's clock (0: unknown), and `checked` says whether the run looked for hazards.
-    `program` is the program of the run, `machine` is the result of `Target.describe` for its configuration, and
-    `definitions` explain each cause of cycles.
+    computes real numbers in its own number format. Then `deviations` has the deviation of each output. `seconds` is the
+    time that the whole run took on the host. `bound` is a lower bound of `cycles`: the fewest cycles in which this
+    machine can do the work of the launches, one launch after the other. `whatifs` are the cycles on changed machines,
+    the fewest cycles first. `clock_mhz` is the machine's clock (0: unknown), and `checked` says whether the run looked
+    for hazards. `machine` is the result of `Target.describe` for the configuration of the run. `definitions` explain
+    each cause of cycles.
     """
 
     model: str
@@ -171,7 +171,7 @@ class Result:
     definitions: Mapping[str, Definition] = field(default_factory=dict)
 
     def with_whatifs(self, answers: Iterable[WhatIf]) -> Self:
-        """Return this result with what-ifs, sorted by cycles, also in each layer."""
+        """Return this result with these what-ifs, sorted by cycles, in `whatifs` and in each layer."""
         whatifs = tuple(sorted(answers, key=lambda whatif: whatif.cycles))
         layers = [
             replace(
@@ -184,7 +184,6 @@ class Result:
 
     @cached_property
     def total(self) -> Figures:
-        """The sums of the layers' figures."""
         return Figures.total(self.layers)
 
     @property
@@ -198,7 +197,6 @@ class Result:
 
     @property
     def serial_cycles(self) -> int | None:
-        """The sum of the layers' `serial_cycles`, or None if a layer has None."""
         return self.total.serial_cycles
 
     @property
@@ -216,14 +214,13 @@ class Result:
 
     @property
     def macs_on_target(self) -> int:
-        """The number of multiply-accumulates that ran on the target. The host computed the rest of `macs`."""
         return sum(layer.macs for layer in self.layers if layer.where != HOST)
 
     @property
     def complete(self) -> bool:
-        """Whether `cycles` measure the whole network: no multiply-accumulate ran on the host.
+        """Whether `cycles` measure the whole network, because the host ran no multiply-accumulate.
 
-        A network without multiply-accumulates is complete if no step ran on the host.
+        A network that has no multiply-accumulates is complete if the host ran no step.
         """
         if self.macs:
             return self.macs_on_target == self.macs
@@ -231,16 +228,17 @@ class Result:
 
     @property
     def coverage(self) -> float:
-        """The share (0 to 1) of multiply-accumulates on the target; in a network without them, the share of layers."""
+        """The share (0 to 1) of the multiply-accumulates on the target. If there are none, the share of the layers."""
         if self.macs:
             return self.macs_on_target / self.macs
         return sum(layer.where != HOST for layer in self.layers) / max(1, len(self.layers))
 
     def energy(self, table: str | Path | Table = DEFAULT) -> Energy | None:
-        """Return the estimated energy of the launches, for one sample; None if the target counts no events.
+        """Return the estimated energy of the launches for one sample, or None if the target counts no events.
 
-        `table` is a table of energies, its name or its file (see docs/energy.md). The estimate excludes the work of the
-        host. Raises ConfigError if the table does not exist, or if the file is malformed.
+        `table` is a table of energies, the name of such a table, or the path of its file (see docs/energy.md). The
+        estimate excludes the work of the host. Raises ConfigError if the table does not exist, or if the file is
+        malformed.
         """
         chosen = table if isinstance(table, Table) else read(table)
         counted = [layer.events() for layer in self.layers if layer.events]
@@ -248,16 +246,16 @@ class Result:
 
     @property
     def peak_macs(self) -> int:
-        """The number of multiply-accumulates that the array could do in all cycles."""
+        """The number of multiply-accumulates that the array could do in `cycles`."""
         return sum(layer.cycles * (layer.macs_per_cycle or self.macs_per_cycle) for layer in self.layers)
 
     @property
     def utilization(self) -> float:
-        """The number of multiply-accumulates on the target divided by `peak_macs`."""
+        """The share (0 to 1) of `peak_macs` that the target executed."""
         return self.executed_macs / self.peak_macs if self.peak_macs else 0.0
 
     def to_json(self, energy: Energy | None = None) -> dict[str, Any]:
-        """Return the object that `--json` prints; its keys are stable. `energy` is a table (None: the default)."""
+        """Return the object that `--json` prints. Its keys are stable. `energy` is None for the default table."""
         energy = energy or self.energy()
         return {
             "model": self.model,
@@ -294,9 +292,8 @@ class Result:
 class UserKernels:
     """The kernels of a program with the user's firmware.
 
-    `firmware` is the folder or file of the firmware, `compiler` is its compiler, and `beside` is the built-in firmware
-    for comparison. `kernels` has the kernel of each layer, and `cycles` has each layer's cycles with the built-in
-    firmware.
+    `firmware` is the folder or file of the firmware, and `beside` is the name of the built-in firmware with which it is
+    compared. `kernels` has the kernel of each layer, and `cycles` has the layer's cycles with the built-in firmware.
     """
 
     firmware: str
@@ -306,9 +303,9 @@ class UserKernels:
     cycles: Mapping[str, int]
 
     def by_kernel(self, result: Result) -> dict[str, tuple[int, int]]:
-        """Return, for each kernel, its cycles in a run and the cycles of the built-in kernels for the same layers.
+        """Return two sums for each kernel: the cycles of its layers in `result`, and with the built-in firmware.
 
-        The kernel with the most cycles is first.
+        The kernel with the most cycles in `result` is first.
         """
         totals: dict[str, tuple[int, int]] = {}
         for layer in result.layers:

@@ -1,4 +1,4 @@
-"""A run in a notebook: a short HTML table, a table of data, and a picture. The functions also work elsewhere."""
+"""A run in a notebook: a short HTML table, a table of data, and a picture. A plain script can use them as well."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tilewright.report import summary as summaries
 from tilewright.report.metrics import Result
 from tilewright.report.summary import CAUSE, NUMERIC, Summary
 
-#: The columns of the HTML table; the number of causes that a picture shows before one part for all others.
+#: The columns of the HTML table.
 COLUMNS = ("layer", "where", "cycles", "MACs", "util", CAUSE)
+#: A picture shows this many causes, and joins the others to one part.
 NAMED = 8
 #: In inches: the width of a picture, the height of a picture without bars, and the height of a bar.
 WIDTH = 9.0
@@ -21,12 +22,11 @@ BAR = 0.28
 
 
 def summary(result: Result) -> Summary:
-    """Return the summary of a run on samples from Python."""
     return Summary(result, f"{result.samples} given from Python")
 
 
 def html(result: Result) -> str:
-    """Return a table of the layers as an HTML fragment, with the coverage above the table and the outcome below."""
+    """Return an HTML fragment: the coverage, then a table of the layers, then the outcome."""
     head = "".join(f"<th>{_text(name)}</th>" for name in COLUMNS)
     rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
@@ -44,8 +44,7 @@ def _text(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    """Return text for matplotlib: unprintable characters are replaced, and dollar signs start no formula."""
-    return printable(text).replace("$", r"\$")
+    return printable(text).replace("$", r"\$")  # matplotlib would start a formula
 
 
 def _cells(row: dict[str, str]) -> str:
@@ -74,7 +73,7 @@ def outcome(result: Result) -> str:
 
 
 def rows(result: Result) -> list[dict[str, Any]]:
-    """Return one flat dictionary per layer, all with the same keys. The key "causes.X" has the cycles of cause X."""
+    """Return one flat dictionary per layer. All have the same keys. The key "causes.X" has the cycles of cause X."""
     table = []
     for layer in result.layers:
         row = {key: value for key, value in layer.to_json().items() if not isinstance(value, dict | list)}

@@ -1,11 +1,12 @@
 """Compute when the elements of scratchpads are live, from the footprints of a launch's steps.
 
-Scratchpads are cut into blocks. A block is live between two accesses if the second access reads the block. It is also
-live if the second access overwrites only a part of the block and a later access reads the block. A block of one element
-is live exactly while its value will still be read. A larger block is live at least as long as any of its elements.
+Scratchpads are cut into blocks. Between two accesses, a block is live if the second access reads the block. The block
+is also live if the second access overwrites only a part of the block, and a later access reads the block. A block of
+one element is live exactly while its value will still be read. A larger block is live at least as long as any of its
+elements.
 
-A row of a footprint marked PARTLY has elements that its step may touch, but need not touch. If the step reads, all
-elements of this row count as read. If the step writes, no element of this row counts as overwritten.
+If a row of a footprint has the mark PARTLY, the step touches an unknown part of its elements. A step that reads counts
+as reading all these elements. A step that writes counts as overwriting none of them, so that no live element is missed.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from tilewright.array import Array, ascending
 from tilewright.sim.jit import compiled, part
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, StepTable, Trace
 
-#: The largest number of blocks of all scratchpads together.
+#: All scratchpads together have at most this many blocks.
 MAX_BLOCKS = 1 << 16
-#: The largest number of accesses (an access is a step that touches a block). The block size is chosen to stay below it.
+#: The blocks are made so large that there are at most this many accesses (one for each block that a step touches).
 MAX_ACCESSES = 1 << 22
-#: Microseconds per access in `_sweep` without compilation.
+#: `_sweep` takes about this many microseconds per access if it is not compiled.
 ACCESS_US = 2
 
 
 class Levels(NamedTuple):
-    """The number of live elements of each scratchpad p: `live[p, i]` from cycle `time[i]` to cycle `time[i + 1]`.
+    """The number of live elements. Scratchpad p has `live[p, i]` from cycle `time[i]` to cycle `time[i + 1]`.
 
-    `time`, int64 [k], ascends strictly from 0 to the launch's cycles. `live` is int64 [scratchpads, k].
+    `time` is int64 [k] and ascends strictly from 0 to the launch's cycles. `live` is int64 [scratchpads, k].
     """
 
     time: Array
@@ -37,12 +38,12 @@ class Levels(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """The parts of scratchpads that footprints touch. Footprint f has the rows `start[f]:start[f + 1]`.
+    """The ranges of scratchpad elements that footprints touch. Footprint f has the rows `start[f]:start[f + 1]`.
 
     Row r touches `parts[r]` ranges of elements in a scratchpad: range k begins at `low[r] + k * stride[r]` and ends
-    before `high[r] + k * stride[r]`. The first block of this scratchpad is `first[r]`, and its blocks have `1 <<
-    shift[r]` elements. `reads` (bool) says whether the row reads, and `fills` (bool) says whether the row certainly
-    overwrites all elements of its ranges.
+    before `high[r] + k * stride[r]`. The number of the scratchpad's first block is `first[r]`. Each of its blocks has
+    `1 << shift[r]` elements. `reads` (bool) says whether the row reads, and `fills` (bool) says whether the row
+    certainly overwrites all elements of its ranges.
     """
 
     start: Array
@@ -57,11 +58,11 @@ class Pieces(NamedTuple):
 
 
 def levels(trace: Trace, pads: tuple[str, ...]) -> Levels:
-    """Return the number of live elements over the time of a launch, for each of the scratchpads `pads`."""
+    """Return the number of live elements of each of the scratchpads `pads` during a launch."""
     table = trace.table
     sizes = np.array([space.size if space.scratchpad else 0 for space in table.spaces], np.int64)
     pieces, shifts, accesses = _pieces(table, sizes)
-    many = -(-sizes >> shifts)  # blocks
+    many = -(-sizes >> shifts)  # the number of blocks
     first = np.cumsum(many) - many
     space = np.repeat(np.arange(len(sizes)), many)
     size = np.minimum(1 << shifts[space], sizes[space] - (np.arange(len(space)) - first[space] << shifts[space]))
@@ -78,9 +79,9 @@ def levels(trace: Trace, pads: tuple[str, ...]) -> Levels:
 
 
 def _pieces(table: StepTable, sizes: Array) -> tuple[Pieces, Array, int]:
-    """Return the parts of scratchpads that footprints touch, the log2 of each block size, and a bound of the accesses.
+    """Return the pieces, the log2 of each memory's block size, and the largest possible number of accesses.
 
-    `sizes` are the numbers of elements of each memory (0: the memory is no scratchpad).
+    `sizes` has the number of elements of each memory, or 0 for a memory that is no scratchpad.
     """
     footprints = table.footprints
     mine = footprints.live.copy()
@@ -109,10 +110,11 @@ def _pieces(table: StepTable, sizes: Array) -> tuple[Pieces, Array, int]:
 
 
 def _cut(rows: Array, end: Array, uses: Array, sizes: Array) -> tuple[Array, Array, int]:
-    """Return the log2 of each memory's block size, a bool [r] for rows to split, and a bound of the accesses.
+    """Return the log2 of each memory's block size, whether to split each row, and the largest number of accesses.
 
-    A row is split into its ranges without gaps if the gaps are larger than a block. `end` is 1 + the highest element of
-    each row, and `uses` is the number of steps with this row.
+    A row with gaps is split into its ranges if its stride is larger than a block. Only then can a whole block lie in a
+    gap. `end` is 1 + the highest element of each
+    row, and `uses` is the number of steps that have the row.
     """
     limit = MAX_BLOCKS // max(1, int(np.count_nonzero(sizes)))
     space, base, length, count, stride = (rows[:, column].copy() for column in (SPACE, BASE, LENGTH, COUNT, STRIDE))
@@ -131,10 +133,10 @@ def _cut(rows: Array, end: Array, uses: Array, sizes: Array) -> tuple[Array, Arr
 
 
 class Sweep(NamedTuple):
-    """The steps of a launch by start, and the state of all blocks.
+    """The steps of a launch in the order of their starts, and the state of all blocks.
 
-    A step lasts from `begins` to `ends` (indices of times). `pad` has the scratchpad of each block, and `size` the
-    number of elements in each block. The six columns below are int64 [blocks], all -1 at first.
+    A step lasts from `begins` to `ends`, which are indices of `Levels.time`. `pad` has the scratchpad of each block,
+    and `size` has its number of elements. The six columns that follow are int64 [blocks], all -1 at first.
     """
 
     order: Array
@@ -143,20 +145,20 @@ class Sweep(NamedTuple):
     ends: Array
     pad: Array
     size: Array
-    touched: Array  # the blocks that the step touches, then unused entries
-    seen: Array  # the last step that touched a block, as an index of `order`
-    read: Array  # whether this last step reads the block, 0 or 1
-    written: Array  # the number of elements that this step certainly overwrites
+    touched: Array  # the blocks that the present step touches, then unused entries
+    seen: Array  # the last step that touched the block, as an index of `order`
+    read: Array  # 1 if the last step that touched the block reads the block, else 0
+    written: Array  # the number of the block's elements that this last step certainly overwrites
     begun: Array  # the start of the block's present value; -1: no step has touched the block
     until: Array  # the end of this value's last read so far; -1: no step has read the value
 
 
 @compiled
 def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
-    """Add the changes of the numbers of live elements to `change` [scratchpads, times].
+    """Add to `change` [scratchpads, times] by how much the number of live elements changes at each time.
 
-    The lifetime of a value is added when another value replaces it, or when the launch ends, because the last read is
-    unknown before.
+    The last read of a value is known only when another value replaces the value, or when the launch ends. Therefore the
+    changes for a value are added then.
     """
     read = sweep.read
     begun = sweep.begun
@@ -173,12 +175,12 @@ def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
             # A step that reads and writes a block keeps the old value alive, because the new value may depend on the
             # old one.
             overwritten = read[block] == 0 and sweep.written[block] >= size[block]
-            if begun[block] < 0:  # if the step reads, the value is from before the launch
+            if begun[block] < 0:  # the first access; if it reads, the value is older than the launch
                 begun[block] = 0 if read[block] != 0 else sweep.begins[step]
             elif overwritten:
                 if until[block] >= 0:  # a value that no step has read was never live
                     change[pad[block], begun[block]] += size[block]
-                    # The last reader may still run when the next step begins to write. The block counts once.
+                    # The last reader may still run when this step begins to write. The block must not count twice.
                     change[pad[block], min(until[block], sweep.begins[step])] -= size[block]
                 begun[block] = sweep.begins[step]
                 until[block] = -1
@@ -192,13 +194,13 @@ def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
 
 @part
 def _touch(sweep: Sweep, pieces: Pieces, row: int, place: int, count: int) -> int:
-    """Record a row's accesses to blocks. Return `count` plus the number of blocks that are new to the step."""
+    """Record which blocks a row touches. `count` is the number of blocks that the step has touched so far."""
     shift = pieces.shift[row]
     for stretch in range(pieces.parts[row]):
         bottom, top = pieces.low[row] + stretch * pieces.stride[row], pieces.high[row] + stretch * pieces.stride[row]
         for number in range(bottom >> shift, (top - 1 >> shift) + 1):
             block = pieces.first[row] + number
-            if sweep.seen[block] != place:  # replace the record of the previous step
+            if sweep.seen[block] != place:  # the first time in this step: the block has the record of an earlier step
                 sweep.seen[block] = place
                 sweep.read[block] = 0
                 sweep.written[block] = 0

@@ -1,4 +1,4 @@
-"""Write timelines for https://ui.perfetto.dev: native protobuf, or Chrome's JSON if the path ends in .json."""
+"""Write timelines for https://ui.perfetto.dev: in its own format, or in Chrome's JSON if the path ends in .json."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from tilewright.report.metrics import Result
 from tilewright.report.series import Series
 from tilewright.report.timeline import Args, Event, Timeline, timeline
 
-#: The id of the only packet sequence, and the id of the machine's track. All other tracks are children of this track.
+#: All packets belong to the sequence with this id.
 SEQUENCE = 1
+#: The id of the machine's track. All other tracks are children of this track.
 MACHINE = 1
-#: The number of significant digits in the written value of a counter.
+#: The value of a counter is written with this many significant digits.
 DIGITS = 6
 
 
 def require(path: str | Path) -> None:
-    """Check, before a long run, that the format of `path` can be written.
+    """Check that the format of `path` can be written. The check comes before a long run.
 
     Raises InputError if the format needs a package that is not installed.
     """
@@ -133,7 +134,7 @@ def _write_packets(shown: Timeline, file: IO[bytes]) -> None:
         elif isinstance(part, Event):
             edge.type = TrackEvent.TYPE_INSTANT if part.duration is None else TrackEvent.TYPE_SLICE_BEGIN
             edge.name = part.name
-            edge.flow_ids.extend(arrow + 1 for arrow in part.gives)  # Perfetto takes 0 for no flow
+            edge.flow_ids.extend(arrow + 1 for arrow in part.gives)  # Perfetto reads the id 0 as "no flow"
             edge.terminating_flow_ids.extend(arrow + 1 for arrow in part.takes)
             for key, argument in _args(part).items():
                 kind = {int: "int_value", float: "double_value", str: "string_value"}[type(argument)]
@@ -148,10 +149,10 @@ def _write_packets(shown: Timeline, file: IO[bytes]) -> None:
 
 
 def _in_order(shown: Timeline) -> Iterator[tuple[int, int, Event | int | float | None]]:
-    """Yield the parts of a timeline by time, as (cycle, track, part). Tracks of counters come after all other tracks.
+    """Yield the parts of a timeline in the order of time, as (cycle, track, part).
 
-    A part is an Event that begins, None for the end of the track's slice, or the value of a counter. If one slice ends
-    when another slice begins, the end comes first.
+    A part is an Event that begins, None for the end of the track's slice, or the value of a counter. The tracks of
+    counters have the highest numbers. If one slice ends when another slice begins, the end comes first.
     """
     parts: list[tuple[int, int, int, bool, int, Event | int | float | None]] = []
     for place, event in enumerate(shown.events):

@@ -1,10 +1,12 @@
 """A finished run as plain data, for its page, a saved run (FILE.twr) and a comparison of runs.
 
-The data is one JSON object and int64 arrays. Launch i has these arrays: `steps/i` [columns, n], in the order of
-COLUMNS; `tokens/i` [3, m], for each token the step that pushes the token, the step that pops the token, and the queue;
-`path/i` [3, k], the step, the cause and the end of each section of the critical path; `series/i/j` float64 [2, k],
-times and values of series j (report/series.py); `chart/i` [6, k], the boxes of the launch's own figure (sim/chart.py),
-if the launch has a figure.
+The data are one JSON object and arrays. Launch i has these arrays, which are int64 except for the series:
+
+- `steps/i` [columns, n]: the steps, with the columns COLUMNS
+- `tokens/i` [3, m]: for each token, the step that pushes the token, the step that pops the token, and the queue
+- `path/i` [3, k]: the step, the cause and the end of each section of the critical path
+- `series/i/j` float64 [2, k]: the times and the values of series j (report/series.py)
+- `chart/i` [6, k]: the boxes of the launch's own figure (sim/chart.py), none if the launch has no figure
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ from tilewright.sim.steps import StepTable, Trace
 
 FORMAT = archive.Format("tilewright run", "run.json", "saved run", "save the run again with `tilewright run --save`")
 
-#: Columns of a launch's steps. `kind`, `wait_for` and `text` are indices of the launch's causes, waits and texts. Times
-#: are in cycles from the start of the launch.
+#: The columns of a launch's steps. `kind`, `wait_for` and `text` are indices of the launch's causes, waits and texts.
+#: Times are in cycles from the start of the launch.
 COLUMNS = ("unit", "kind", "start", "until", "end", "wait", "wait_for", "text", "read", "written")
-#: The largest number of points in a series.
+#: A longer series is reduced to this many points.
 POINTS = 256
-#: A launch with more steps has the kind of each instruction in place of the instruction's text.
+#: In a launch with more steps, the texts of the instructions would take too much space. The launch has their kinds.
 DESCRIBED = 200_000
 
 _RUN = {
@@ -80,11 +82,11 @@ _CHART = {
 
 
 def _list(hints: Mapping[str, Any]) -> Any:
-    """Return the type of a list of objects with these keys and any other keys."""
     return GenericAlias(list, (Open(hints),))
 
 
-#: The keys that the page and `compare` use: in the summary, its layers, findings and what-ifs. Other keys are allowed.
+#: Below are the types of the keys that the page and `compare` read: in the summary, its layers, its findings and its
+#: what-ifs. A file may have other keys, because a later version may add keys.
 Count: TypeAlias = Annotated[int, Range(0)]
 Amount: TypeAlias = Annotated[float, Range(0)]
 _CAUSES = {"causes": dict[str, Annotated[int, Range(1)]], "binds": str, "cycles": Count}
@@ -115,7 +117,7 @@ _SUMMARY = Open(
 
 
 class Origin(NamedTuple):
-    """The origin of a run: the command line, the file that ran, the file's SHA-256 (hex), and Tilewright's version."""
+    """Where a run comes from: the command line, the file that ran, its SHA-256 (hex), and Tilewright's version."""
 
     command: str = ""
     source: str = ""
@@ -127,14 +129,13 @@ ANYWHERE = Origin()
 
 
 class Record(NamedTuple):
-    """The data of a run: the JSON object `run` (keys of _RUN; `summary` is the object of --json), and the arrays."""
+    """The data of a run: the JSON object `run` with the keys of _RUN, and the arrays."""
 
     run: Mapping[str, Any]
     arrays: Mapping[str, Array]
 
 
 def of(summary: Summary, origin: Origin = ANYWHERE) -> Record:
-    """Return the record of a finished run."""
     arrays: dict[str, Array] = {}
     program = summary.result.program
     launches = []
@@ -166,7 +167,7 @@ def save(record: Record, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Record:
-    """Read a saved run. Raises ProgramError, naming the file, if the file cannot be read or is malformed in any way."""
+    """Read a saved run. Raises ProgramError with the name of the file if the file cannot be read or is malformed."""
     data, arrays = archive.read(path, FORMAT)
     with archive.naming(path), archive.damage_of(FORMAT):
         run = checked(_RUN, data, "run", {"definitions": {}})
@@ -198,7 +199,8 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
     table = trace.table
     works, work = trace.kinds()
     causes = (*works, *NAMES)
-    reads, writes = trace.bytes_read > 0, trace.bytes_written > 0  # a step that reads and writes also does other work
+    reads, writes = trace.bytes_read > 0, trace.bytes_written > 0
+    # A step is a pure transfer if it either reads or writes DRAM. A step that does both also computes.
     moves = np.where(reads == writes, work, len(works) + writes)
     texts, text = _texts(table, work, works)
     columns = (table.unit, moves, trace.start, trace.until, trace.end, trace.wait, trace.cause, text)
@@ -244,7 +246,6 @@ def _texts(table: StepTable, work: Array, works: tuple[str, ...]) -> tuple[list[
 
 
 def _nodes(graph: Graph, program: Program) -> list[dict[str, Any]]:
-    """Return the network's nodes, each with the inputs from other nodes, and the reason if the host runs the node."""
     reasons = {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}
     return [
         {
@@ -264,7 +265,7 @@ _ARRAYS = {"steps": len(COLUMNS), "tokens": 3, "path": 3, "chart": len(NO_CHART.
 
 
 def _layers(summary: Mapping[str, Any]) -> int:
-    """Return the number of layers of a run. Raises ProgramError if the summary lacks the form of --json."""
+    """Return the number of layers of a run. Raises ProgramError if the summary differs in form from --json."""
     decode(_SUMMARY, summary, "summary")
     if summary.get("energy") is not None:
         decode(_ENERGY, summary["energy"], "summary.energy")
@@ -275,7 +276,7 @@ def _layers(summary: Mapping[str, Any]) -> int:
 
 
 def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -> None:
-    """Check that a launch's arrays fit each other. Raises ProgramError, naming the array, for a mismatch."""
+    """Check that a launch's arrays fit each other. Raises ProgramError with the name of an array that does not."""
     for key, rows in _ARRAYS.items():
         array = arrays.get(f"{key}/{index}")
         if array is None or array.dtype != np.int64 or array.ndim != 2 or len(array) != rows:
@@ -307,9 +308,9 @@ def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -
 
 
 def _limits(launch: Mapping[str, Any], index: int, boxes: Array, count: int) -> list[tuple[Array, int, str]]:
-    """Return each column of a launch's chart with its limit and name. Raises ProgramError if the chart is malformed.
+    """Return each column of a launch's chart, the limit of its values, and a name for errors.
 
-    `count` is the number of the launch's steps.
+    `count` is the number of steps of the launch. Raises ProgramError if the chart is malformed.
     """
     chart = checked(_CHART, launch["chart"], f"launches[{index}].chart")
     for text, _, style, top, bottom in chart["kinds"]:

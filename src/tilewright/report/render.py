@@ -1,6 +1,6 @@
 """The report of a run on the terminal: the coverage, a table of layers, then facts.
 
-The report is plain ASCII if the output is not a terminal.
+If the output is not a terminal, the report is plain ASCII.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     from tilewright.report.metrics import Result, UserKernels
     from tilewright.report.table import Fit, Grid
 
-#: The line width, in characters, of piped output, and of the narrowest terminal that tables are made for.
+#: The number of characters in a line of piped output.
 PIPED = 160
+#: For a terminal with shorter lines, tables are made as for this length.
 NARROWEST = 40
-#: The columns that a narrow table of layers omits, in this order, and the preferred width of the column of causes.
+#: The columns that a narrow table of layers omits, in this order.
 DROPPED = ("where", "serial", "DRAM write", "DRAM read", "op", "MACs", "util", "#")
+#: A table omits these columns before it makes the column of causes narrower than this.
 CAUSE_WIDTH = 30
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """Return a console on stdout. Piped output is plain, and as wide as $COLUMNS or wide enough for the table."""
+    """Return a console that prints to `file` (None: stdout). Piped lines have $COLUMNS characters, or else PIPED."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
@@ -57,7 +59,7 @@ def console(file: IO[str] | None = None) -> Console:
 
 
 def show(summary: Summary, to: Console | None = None) -> None:
-    """Print the report of a run: the coverage, the table of layers, and the other facts."""
+    """Print the report of a run."""
     from rich.text import Text
 
     to = to or console()
@@ -76,10 +78,10 @@ def show(summary: Summary, to: Console | None = None) -> None:
 
 
 def _layers(result: Result, fit: Fit | None = None) -> Grid:
-    """Return the table of layers; with `fit`, in the form for a narrow terminal.
+    """Return the table of layers. With `fit`, its texts are shortened to fit the terminal.
 
-    If a narrow table has no column `where`, the last column marks the layers on the host. A reason that does not fit in
-    one line is printed once, for the first layer: later layers with the same reason refer to this layer.
+    If the table omits the column `where`, the last column marks the layers on the host. A reason that is longer than
+    one line is printed once, for the first layer. Later layers with the same reason refer to this layer.
     """
     from tilewright.report.table import Grid
 
@@ -119,11 +121,11 @@ def _say_fact(to: Console, fact: summaries.Fact) -> None:
 
 
 def _say(to: Console, topic: str, statement: str, style: str) -> None:
-    """Print a statement. On a terminal, the text is wrapped at words; for other programs, the statement is one line."""
     from rich.text import Text
 
     from tilewright.report.table import wrapped
 
+    # Other programs read the output by lines, so for them a statement is never wrapped.
     lines = wrapped(statement, max(1, to.width - len(topic))) if to.is_terminal else [statement]
     for index, line in enumerate(lines):
         text = Text.assemble((" " * len(topic) if index else topic, "bold"), (line, style))
@@ -131,7 +133,7 @@ def _say(to: Console, topic: str, statement: str, style: str) -> None:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Print the findings, grouped by cause with the root cause first, and the number of findings."""
+    """Print the findings, grouped by cause, and then the number of findings. The root cause is first."""
     to = console()
     for line in _grouped(findings):
         to.print(line, soft_wrap=True, markup=False, highlight=False)
@@ -141,7 +143,7 @@ def show_findings(findings: Sequence[Finding]) -> None:
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield the lines of findings by cause: the first finding of each cause, and the number of further findings."""
+    """Yield the lines for each cause: its first finding, and the number of its other findings."""
     groups = grouped(findings)
     for group in groups[:LISTED]:
         yield from map(shortened, group.lines)

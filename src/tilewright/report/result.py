@@ -1,6 +1,6 @@
 """The result of a run for Python and notebooks: the measurements, and methods that show or write the result.
 
-Each method imports its modules itself, so that `import tilewright` stays fast.
+The imports are inside the methods, so that `import tilewright` stays fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RunResult(Result):
-    """The result of a run. `Result` documents the fields. A notebook shows the result as a table of layers."""
+    """The result of a run, with the fields of `Result`. A notebook shows the result as a table of layers."""
 
     def __repr__(self) -> str:
         from tilewright.report import notebook
@@ -28,16 +28,17 @@ class RunResult(Result):
         return notebook.html(self)
 
     def table(self) -> Any:
-        """Return one row per layer, as a pandas DataFrame, or as a list of dictionaries if pandas is not installed.
+        """Return one row per layer: a pandas DataFrame, or a list of dictionaries if pandas is not installed.
 
-        The columns are the keys of `Layer.to_json` with a single value, and "causes.X" for the cycles of each cause X.
+        The columns are the keys of `Layer.to_json` that have a single value. The column "causes.X" has the cycles of
+        cause X.
         """
         from tilewright.report import notebook
 
         return notebook.table(self)
 
     def plot(self) -> Any:
-        """Return a matplotlib Figure of the cycles by layer and cause. Its method `savefig(path)` writes it.
+        """Return a matplotlib Figure of the cycles by layer and cause. `Figure.savefig(path)` writes it to a file.
 
         Raises InputError if matplotlib is not installed, or if the run has no cycles.
         """
@@ -52,7 +53,7 @@ class RunResult(Result):
         page.write(record.of(notebook.summary(self)), path)
 
     def save_trace(self, path: str | Path) -> None:
-        """Write a timeline for ui.perfetto.dev, as `--trace` does: Chrome's format if the path ends in .json.
+        """Write a timeline for ui.perfetto.dev, as `--trace` does. If the path ends in .json, use Chrome's format.
 
         Raises InputError if the run has no cycles, if the package `perfetto` is missing, or if the file cannot be
         written.
@@ -64,7 +65,7 @@ class RunResult(Result):
     def compare(self, other: Result) -> Comparison:
         """Return the difference of two runs: the cycles of `other` minus those of this run, by layer and by cause.
 
-        Layers are matched by name, so that the runs may be on different targets.
+        Layers are matched by name. Therefore the runs may be on different targets.
         """
         from tilewright.report.compare import compare
 

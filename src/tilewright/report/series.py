@@ -1,4 +1,4 @@
-"""Quantities of a launch over time: DRAM bandwidth, tokens in each queue, live elements of each scratchpad."""
+"""Quantities that change during a launch: DRAM bandwidth, tokens in queues, and live elements of scratchpads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tilewright.array import Array, ascending
 from tilewright.report.occupancy import levels
 from tilewright.sim.steps import Trace
 
-#: The default number of time windows for the average bandwidth.
+#: The bandwidth is averaged over this many time windows.
 WINDOWS = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """A quantity as a step function, which equals `value[i]` from cycle `time[i]` to cycle `time[i + 1]`.
+    """A quantity during a launch: `value[i]` from cycle `time[i]` to cycle `time[i + 1]`.
 
-    `time`, int64 [k], is strictly ascending, from 0 to the launch's cycles. `value` [k] is int64 or float64; the last
-    value is the quantity at the launch's end. `most` is the largest possible value (0: unknown).
+    `time` is int64 [k] and ascends strictly from 0 to the launch's cycles. `value` is int64 or float64 [k]. The last
+    value is the quantity at the end of the launch. `most` is the largest possible value (0: unknown).
     """
 
     name: str
@@ -31,7 +31,7 @@ class Series:
     def at_most(self, points: int) -> Series:
         """Return a series of at most `points` + 1 values: the peak in each of `points` windows, and the last value.
 
-        A series that is short enough is returned unchanged.
+        A series that has no more values is returned unchanged.
         """
         if len(self.time) <= points + 1:
             return self
@@ -43,7 +43,7 @@ class Series:
         return _series(self.name, self.unit, np.append(edges, cycles), np.append(peaks, self.value[-1]), self.most)
 
     def integral(self) -> float:
-        """Return the sum of value * time over the launch."""
+        """Return the sum of each value multiplied by the cycles for which it lasts."""
         return float((self.value[:-1] * np.diff(self.time)).sum())
 
 
@@ -54,10 +54,10 @@ def series(trace: Trace, windows: int = WINDOWS) -> tuple[Series, ...]:
 
 
 def bandwidth(trace: Trace, windows: int = WINDOWS) -> tuple[Series, Series]:
-    """Return the DRAM bandwidth of reads and of writes, as averages in at most `windows` windows of equal length.
+    """Return the DRAM bandwidth of reads and of writes, averaged over each of at most `windows` windows.
 
-    A trace does not have the time of each transferred byte, so the bytes of a step are spread evenly from the step's
-    start to its end. Instruction fetches (`Trace.fetch_bytes`) are not included, because their times are not recorded.
+    A trace does not have the time of each transferred byte. Therefore the bytes of a step are spread evenly from its
+    start to its end. Instruction fetches (`Trace.fetch_bytes`) are excluded, because a trace does not have their times.
     """
     moved = (("DRAM read", trace.bytes_read), ("DRAM write", trace.bytes_written))
     first, second = (_series(name, "bytes/cycle", *_rates(trace, bytes_of, windows)) for name, bytes_of in moved)
@@ -65,11 +65,11 @@ def bandwidth(trace: Trace, windows: int = WINDOWS) -> tuple[Series, Series]:
 
 
 def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
-    """Return the edges of windows, and the average bytes per cycle after each edge (0 after the last edge).
+    """Return the edges of the windows, and the average bytes per cycle after each edge (0 after the last edge).
 
-    A step moves its bytes at a constant rate. The loop below adds the rate at the step's start and subtracts it at the
-    step's end: it changes a partial sum for the window with the start or end, and a running rate for all later windows.
-    Thus the loop's time does not depend on the number of windows that a step covers.
+    A step moves its bytes at a constant rate, which the loop below adds at the step's start and subtracts at its end.
+    Each time, the loop changes the sum of the window that contains this moment, and the rate of all later windows. Thus
+    the time of the loop does not depend on the number of windows that a step covers.
     """
     width = max(1, -(-trace.cycles // windows))
     edges = np.append(np.arange(0, trace.cycles, width), trace.cycles)
@@ -82,10 +82,11 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
     moved = moved[mine]
     long = end > start
     into = np.minimum(start // width, count - 1)
-    in_window = np.bincount(into[~long], moved[~long], count).astype(np.float64)  # bytes of each window
+    in_window = np.bincount(into[~long], moved[~long], count).astype(np.float64)  # the bytes in each window
     rate = moved[long] / (end - start)[long]
+    # The steps that run when a window begins: their total rate, and their number.
     active = np.zeros(count)
-    running = np.zeros(count, np.int64)  # the total rate and the number of the steps that run as a window begins
+    running = np.zeros(count, np.int64)
     touched = np.bincount(into, minlength=count)
     for time, inside, sign in ((start[long], start[long], 1), (end[long], end[long] - 1, -1)):
         window = inside // width
@@ -93,12 +94,12 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
         active[1:] += sign * np.cumsum(np.bincount(window, rate, count))[:-1]
         running[1:] += sign * np.cumsum(np.bincount(window, minlength=count))[:-1]
     in_window += active * np.diff(edges)
-    in_window[(running == 0) & (touched == 0)] = 0  # exactly 0, because the sums above have rounding errors
+    in_window[(running == 0) & (touched == 0)] = 0  # without this, rounding errors remain of the rates above
     return edges, np.append(in_window.clip(0) / np.diff(edges), 0.0)
 
 
 def queue_depths(trace: Trace) -> list[Series]:
-    """Return the number of tokens in each used queue. A step pops at its start and pushes at its end."""
+    """Return the number of tokens in each queue that is used. A step pops at its start, and pushes at its end."""
     table = trace.table
     depths = []
     for index, queue in enumerate(table.queues):
@@ -112,11 +113,11 @@ def queue_depths(trace: Trace) -> list[Series]:
 
 
 def occupancy(trace: Trace) -> list[Series]:
-    """Return the number of live elements of each scratchpad (`Space.scratchpad`), computed from the steps' footprints.
+    """Return the number of live elements of each scratchpad (`Space.scratchpad`), by the footprints of the steps.
 
-    An element is live from the start of the step that writes a value to the end of the last step that reads this value.
-    A value that is never read is not live. Values from before the launch are live from cycle 0 on. For large
-    scratchpads and for long programs, blocks of several elements are counted (see report/occupancy.py).
+    An element is live from the start of the step that writes a value to the end of the last step that reads the value.
+    A value that no step reads is not live. If a step reads a value from before the launch, the value is live from cycle
+    0 on. In large scratchpads and long programs, whole blocks of elements are counted (see report/occupancy.py).
     """
     spaces = trace.table.spaces
     pads = tuple(dict.fromkeys(space.scratchpad for space in spaces if space.scratchpad))
@@ -131,7 +132,7 @@ def occupancy(trace: Trace) -> list[Series]:
 
 
 def _sums(trace: Trace, name: str, unit: str, time: Array, change: Array, most: int) -> Series:
-    """Return the series of the running sum of changes. The sum starts at 0, and each change has a time."""
+    """Return the sum of all changes up to each time. `change[i]` happens at `time[i]`."""
     times, index = np.unique(np.concatenate([[0], time, [trace.cycles]]), return_inverse=True)
     value = np.cumsum(np.bincount(index[1:-1], change, len(times)).astype(np.int64))
     return _series(name, unit, times, value, most)

@@ -1,4 +1,4 @@
-"""The summary of a run: the object of `--json`, the cells of the table, and the facts below it."""
+"""The summary of a run: the object of `--json`, the cells of the table of layers, and the facts below the table."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from tilewright.report.metrics import HOST, RECOMPILED, Deviation, Layer, Result
 CAUSE = "most cycles go to / why on host"
 COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", CAUSE)
 NUMERIC = {"#", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write"}
-#: The number of predictions or findings that a report lists before it counts the rest; the number of listed what-ifs.
+#: A report lists this many predictions or findings, and counts the others.
 LISTED = 20
+#: A report lists this many what-ifs.
 BEST = 5
-#: The number of classes that a report lists for each sample.
+#: A report lists this many classes for each sample.
 TOP = 5
 #: The best classes of each sample, best first, with their scores.
 Ranking = tuple[tuple[tuple[int, float], ...], ...]
-#: A report begins with a warning if a smaller share of the MACs ran on the machine. A network counts as not quantised
-#: if the host computes a larger share of its MACs on real numbers.
+#: A report begins with a warning if less than this share of the MACs ran on the machine. A network counts as not
+#: quantised if the host computes more than this share of the MACs on real numbers.
 HALF = 0.5
-#: The listed parts of the energy explain at least this share.
+#: A report lists as many parts of the energy as are needed for this share.
 MOST = 0.9
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """A result, the source of its samples, and the samples' predictions and true classes.
+    """A result, the source of its samples, and the predicted and true class of each sample.
 
     `advice` explains how to run more of the network on the machine ("" if no way is known). `table` is a table of
-    energies, its name or its file (None: the report's text omits the energy). `kernels` are the kernels of the user's
-    firmware (None: built-in firmware). `ranked` has the TOP best classes of each sample with their scores, the best
-    class first. `names` has the names of the classes.
+    energies, the name of such a table, or its file. If it is None, the text of the report omits the energy. `kernels`
+    are the kernels of the user's firmware (None: built-in firmware). `ranked` is the result of the function `ranked`.
+    `names` has the names of the classes.
     """
 
     result: Result
@@ -55,14 +56,12 @@ class Summary:
 
     @cached_property
     def energy(self) -> Energy | None:
-        """The estimated energy of the launches (by the default table, if `table` is None).
-
-        Raises ConfigError for a table that cannot be read."""
+        """The estimated energy of the launches. Raises ConfigError if the table cannot be read."""
         return self.result.energy(self.table or DEFAULT)
 
     @property
     def wrong(self) -> list[int] | None:
-        """The indices of the samples with a wrong prediction; None without predictions or labels."""
+        """The indices of the samples with a wrong prediction, or None without predictions or labels."""
         if self.predictions is None or self.labels is None:
             return None
         pairs = zip(self.predictions, self.labels, strict=True)
@@ -70,14 +69,14 @@ class Summary:
 
     @property
     def in_top(self) -> int | None:
-        """The number of samples with a label among the TOP best classes; None without classes or labels."""
+        """The number of samples whose label is among the TOP best classes, or None without ranking or labels."""
         if self.ranked is None or self.labels is None:
             return None
         pairs = zip(self.ranked, self.labels, strict=True)
         return sum(label in [kind for kind, _ in best] for best, label in pairs)
 
     def name_of(self, kind: int) -> str:
-        """Return a class as text: its number, and its name if known."""
+        """Return a class as text: its number, and its name if it has one."""
         name = self.names[kind] if self.names and kind < len(self.names) else ""
         return f"{kind} ({name})" if name else str(kind)
 
@@ -113,16 +112,16 @@ class Summary:
 def predict(graph: Graph | None, outputs: Mapping[str, Array]) -> tuple[int, ...] | None:
     """Return the class with the highest score for each sample, or None if the output is not one vector of scores.
 
-    An output with the same shape as an input is treated as a reconstruction, not as scores.
+    An output with the shape of an input is a reconstruction (as of an autoencoder), not a vector of scores.
     """
     scores = _scores(graph, outputs)
     return None if scores is None else tuple(int(best) for best in np.argmax(scores, axis=1))
 
 
 def ranked(graph: Graph | None, outputs: Mapping[str, Array]) -> Ranking | None:
-    """Return the TOP best classes of each sample with their scores as real numbers.
+    """Return the TOP best classes of each sample, the best first, with their scores as real numbers.
 
-    Returns None if `predict` returns None, or if the network has at most TOP classes. Among equal scores, the lower
+    Return None if `predict` returns None, or if the network has at most TOP classes. Among equal scores, the lower
     class is first.
     """
     scores = _scores(graph, outputs)
@@ -137,7 +136,7 @@ def ranked(graph: Graph | None, outputs: Mapping[str, Array]) -> Ranking | None:
 
 
 def _scores(graph: Graph | None, outputs: Mapping[str, Array]) -> Array | None:
-    """Return the scores (samples, classes) of the only output, or None if the output is not one vector of scores."""
+    """Return the scores (samples, classes) of the only output, or None if it is not one vector of scores."""
     if graph is None:
         return None
     shapes = [graph.tensors[name].shape for name in graph.outputs]
@@ -195,7 +194,7 @@ def title(result: Result) -> str:
 
 
 def headline(summary: Summary) -> str:
-    """Return the first line of the report. The line is a warning if the machine ran less than half of the network."""
+    """Return the first line of the report. It is a warning if less than HALF of the network ran on the machine."""
     result = summary.result
     if result.coverage >= HALF:
         return title(result)
@@ -203,7 +202,7 @@ def headline(summary: Summary) -> str:
 
 
 def coverage(result: Result) -> str:
-    """Return text for the part of a network on the machine, such as "41.3 % of the MACs" or "2 of 5 layers"."""
+    """Return the part of a network that ran on the machine, such as "41.3 % of the MACs" or "2 of 5 layers"."""
     if result.macs:
         return f"{share(result.macs_on_target, result.macs)} of the MACs"
     return f"{sum(layer.where != HOST for layer in result.layers)} of {len(result.layers)} layers"
@@ -229,7 +228,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
         yield Fact("firmware", f"{kernels.firmware}, {kernels.compiler}; {whole}")
     if summary.table:
         yield Fact("energy", energy(summary))
-    if summary.advice and result.coverage >= HALF:  # otherwise the first line has this text
+    if summary.advice and result.coverage >= HALF:  # if the coverage is smaller, the first line has this advice
         left = sum(layer.where == HOST for layer in result.layers)
         yield Fact("on the host", f"{_layers(left)}; {summary.advice}")
     yield from _of_classes(summary)
@@ -272,12 +271,12 @@ def _of_classes(summary: Summary) -> Iterator[Fact]:
 
 
 def better(result: Result) -> list[WhatIf]:
-    """Return the BEST fastest what-ifs, the fastest first, provided that they take fewer cycles than the run."""
+    """Return the what-ifs that take fewer cycles than the run: at most BEST, and the fastest first."""
     return [whatif for whatif in result.whatifs if whatif.cycles < result.cycles][:BEST]
 
 
 def energy(summary: Summary) -> str:
-    """Return text with the estimated energy of a sample, the largest parts, and the table of energies."""
+    """Return text with the estimated energy of a sample, its largest parts, and the table of energies."""
     estimated = summary.energy
     if estimated is None:
         return f"not estimated: {summary.result.target} counts no events"
@@ -296,14 +295,14 @@ def energy(summary: Summary) -> str:
 
 
 def real_share(graph: Graph, nodes: Collection[str]) -> float:
-    """Return the share (0 to 1) of the network's multiply-accumulates that these nodes do on floats."""
+    """Return the share (0 to 1) of the network's multiply-accumulates that the nodes `nodes` do on floats."""
     macs = [(site.node.op.macs(site), site) for site in graph.sites() if site.inputs]
     real = sum(n for n, s in macs if s.inputs[0] and s.inputs[0].dtype.startswith("float") and s.node.name in nodes)
     return real / max(1, sum(count for count, _ in macs))
 
 
 def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
-    """Return the reason that keeps the most multiply-accumulates off the target. `reasons` are by node."""
+    """Return the reason that keeps the most MACs on the host. `reasons` says why the host runs each node."""
     total: dict[str, int] = {}
     for site in graph.sites():
         if reason := reasons.get(site.node.name):
@@ -312,7 +311,7 @@ def weightiest(graph: Graph, reasons: Mapping[str, str]) -> str:
 
 
 def machine_macs(result: Result) -> str:
-    """Return text with the number of MACs on the machine, such as "0 of 12.5 M MACs ran on cfu (0 %)"."""
+    """Return text with the number of MACs that ran on the machine, such as "0 of 12.5 M MACs ran on cfu (0 %)"."""
     if not result.macs:
         mine = sum(layer.where != HOST for layer in result.layers)
         return f"none to run; {mine} of {len(result.layers)} layers ran on {result.target}"
@@ -323,7 +322,7 @@ def machine_macs(result: Result) -> str:
 
 
 def cycles_of_launches(result: Result) -> str:
-    """Return text for a run with a part of the network on the host: the cycles exclude this part."""
+    """Return text about the cycles of a run in which the host ran a part of the network. They exclude this part."""
     text = f"{result.cycles:,} per sample, {_only(result)}"
     if not result.macs:
         return f"{text}; not the network's time: the host ran the other layers"
@@ -340,7 +339,7 @@ def _layers(number: int) -> str:
 
 
 def _peak(result: Result) -> str:
-    """Return text with the peak to which utilisation refers. The peak may depend on a layer's operand types."""
+    # Some machines do more MACs per cycle on operands of fewer bits. Then the layers have several peaks.
     peaks = {layer.macs_per_cycle or result.macs_per_cycle for layer in result.layers if layer.cycles}
     return " and ".join(str(peak) for peak in sorted(peaks)) + " MAC/cycle"
 
@@ -354,7 +353,7 @@ def _time(result: Result) -> str:
 
 
 def duration(cycles: int, clock_mhz: float) -> str:
-    """Return text with the duration of `cycles` at a clock of `clock_mhz`, which must not be 0."""
+    """Return as text how long `cycles` take at a clock of `clock_mhz`, which must not be 0."""
     micro = cycles / clock_mhz
     return f"{micro / 1000:,.3f} ms" if micro >= 100 else f"{micro:.2f} us"
 
@@ -399,7 +398,7 @@ def _listed(items: list[str]) -> str:
 
 
 def top_causes(causes: Mapping[str, int]) -> str:
-    """Return the largest causes of cycles with their shares: the first few that together explain half of the cycles."""
+    """Return the largest causes with their shares of the cycles: as many as are needed for half of the cycles."""
     total = sum(causes.values())
     told = 0
     shown: list[str] = []
@@ -416,7 +415,7 @@ def percent(part: float) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return `part / whole` in percent as text. The text is 0 % or 100 % only if the share is exactly 0 or 1."""
+    """Return `part / whole` in percent as text. Only an exact share of 0 or 1 becomes 0 % or 100 %."""
     if part in (0, whole):
         return "100 %" if part else "0 %"
     return f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
@@ -433,7 +432,6 @@ def size(number: int) -> str:
 
 
 def joules(picojoules: float) -> str:
-    """Return an energy as text with three digits and a unit, such as 13.8 uJ."""
     return _scaled(picojoules, 1000, (" pJ", " nJ", " uJ", " mJ", " J"))
 
 

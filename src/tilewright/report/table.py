@@ -1,6 +1,6 @@
-"""A table that fits the terminal: columns are omitted by priority and text is wrapped, so that no text is cut off.
+"""A table that fits the terminal. To avoid cutting off text, the table omits unimportant columns and wraps texts.
 
-This module imports rich, which is slow. Therefore `render` imports this module only to print a table.
+The import of rich is slow. Therefore `render` imports this module only to print a table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tilewright.errors import option, plain, shortened
 
-#: A word of up to WHOLE characters is broken only if the table cannot drop any more columns.
+#: A word of up to WHOLE characters is broken only if the table can drop no more columns.
 WHOLE = 24
 GAP = "  "
 #: A word that is too long is broken after one of these characters, if possible.
@@ -25,7 +25,7 @@ _BREAKS = re.compile(r"(?<=[_/.:;,=\-])(?=.)")
 
 
 class Row(NamedTuple):
-    """The cells of a row, one per column, and the row's style."""
+    """The cells of a row, one for each column, and the style of the row."""
 
     cells: tuple[str, ...]
     style: str
@@ -43,8 +43,8 @@ class Fit(NamedTuple):
 class Grid:
     """A table for `Console.print`. Numbers are aligned on the right and are never wrapped.
 
-    `drop` names the columns that a narrow table may drop, the first to be dropped first. `least` has a minimum width
-    for columns of text, which is kept as long as other columns can be dropped. A line below the table names the dropped
+    `drop` names the columns that a narrow table may drop, in this order. `least` has a smallest width for columns of
+    text. A column becomes narrower only if no more columns can be dropped. A line below the table names the dropped
     columns.
     """
 
@@ -57,7 +57,6 @@ class Grid:
         self.rows: list[Row | None] = []
 
     def add_row(self, *cells: object, style: str = "") -> None:
-        """Add a row of one cell per column."""
         self.rows.append(Row(tuple(shortened(plain(str(cell))) for cell in cells), style))
 
     def add_section(self) -> None:
@@ -65,7 +64,7 @@ class Grid:
         self.rows.append(None)
 
     def fit(self, width: int) -> Fit:
-        """Return the columns and their widths for a terminal with `width` characters a line."""
+        """Return the columns and their widths for a terminal with `width` characters in a line."""
         spans = [self._span(index) for index in range(len(self.columns))]
         shown = list(range(len(self.columns)))
         for name in self.drop:
@@ -74,13 +73,13 @@ class Grid:
             shown = [index for index in shown if self.columns[index] != name]
         room = width - len(GAP) * (len(shown) - 1)
         least, most = zip(*(spans[index] for index in shown), strict=True)
-        if sum(least) > room:
+        if sum(least) > room:  # no column is left to drop, so words must be broken
             least, most = (1,) * len(shown), least
         widths = _shared(least, most, room)
         return Fit(tuple(shown), widths, tuple(name for i, name in enumerate(self.columns) if i not in shown))
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Return two widths of a column: the smallest without broken words, and the smallest without wrapped text."""
+        """Return the smallest widths of a column in which no word is broken, and in which no text is wrapped."""
         name = self.columns[index]
         head = _words(name)
         cells = [row.cells[index] for row in self.rows if row]
@@ -120,7 +119,7 @@ class Grid:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return `text` in lines of up to `width` characters. Only longer words are broken, after a `_` if possible."""
+    """Return the lines of `text`, each of up to `width` characters. Only a word that is longer is broken."""
     lines = list[str]()
     line = ""
     for word in text.split():
@@ -140,7 +139,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _words(text: str) -> int:
-    """Return the smallest column width that breaks no word of `text`, except long words between their parts."""
+    """Return the smallest column width that breaks no word of `text`. Longer words than WHOLE break at _BREAKS."""
     needed = 0
     for word in text.split():
         if cell_len(word) > WHOLE:
@@ -151,7 +150,7 @@ def _words(text: str) -> int:
 
 
 def _shared(least: Sequence[int], most: Sequence[int], room: int) -> tuple[int, ...]:
-    """Return a width for each column, between `least` and `most`. The widths add up to at most `room`.
+    """Return a width for each column, between `least` and `most`. The sum of the widths is at most `room`.
 
     Wide columns share the space evenly: their common width grows until the table is full.
     """
@@ -165,7 +164,7 @@ def _shared(least: Sequence[int], most: Sequence[int], room: int) -> tuple[int, 
 
 
 def _heading(name: str) -> tuple[str, ...]:
-    """Return the lines of a heading over numbers. "DRAM read" has two lines, because its numbers are narrower."""
+    # The numbers are narrower than the heading "DRAM read", so the heading has two lines.
     return tuple(name.replace("DRAM ", "DRAM\n").split("\n"))
 
 

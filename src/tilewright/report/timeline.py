@@ -1,7 +1,7 @@
-"""A run as a timeline: tracks of slices, arrows for tokens and counters. `report/perfetto.py` writes it to a file.
+"""A run as a timeline: tracks with slices, arrows for tokens, and counters. `report/perfetto.py` writes it to a file.
 
-The layers and the critical path have one track each. Each unit has a track of instructions and a track of waits. All
-times are in cycles.
+The layers have one track, and the critical path has another track. Each unit has a track of instructions and a track of
+waits. All times are in cycles.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from tilewright.sim.steps import Fetched, Trace
 
 #: The track of the reads of commands. Waits for room in a command queue are in the track of its waits.
 FETCH = "fetch"
+#: The tracks of the layers and of the host's steps.
 LAYERS = 0
 HOST = 1
-#: Names of tracks. The slices of a track "by size" are in order of size, not in order of time.
 PATH = "critical path"
+#: The track of the causes of each layer's cycles. Its slices are in the order of their size, not of time.
 CAUSES = "causes by size"
-#: The suffixes of the track names for a unit's waits and for breakdowns.
+#: A unit's waits have the track "UNIT waits".
 WAITS = " waits"
+#: The end of the names of tracks whose slices are in the order of their size, not of time.
 BY_SIZE = " by size"
-#: The largest number of points of a counter in one launch. A longer counter is reduced to the peaks in as many windows.
+#: A counter with more points in one launch is reduced to the peaks in this many windows.
 POINTS = 4096
 
 Args = Mapping[str, int | float | str]
@@ -38,7 +40,7 @@ Args = Mapping[str, int | float | str]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A slice of `duration` cycles, or an instant (None). Arrows with ids in `gives` start, ids in `takes` end here."""
+    """A slice of `duration` cycles, or an instant (None). The arrows `gives` start, and the arrows `takes` end here."""
 
     track: int
     name: str
@@ -51,9 +53,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The events of a run or launch, ordered by start. Events of one track do not overlap.
+    """The events of a run or launch, in the order of their starts. Events of one track do not overlap.
 
-    Arrow i has the name `arrows[i]`, the name of its token queue. `clock_mhz` is the machine's clock (0: unknown).
+    Arrow i has the name `arrows[i]`, which is the name of its token queue. `clock_mhz` is the machine's clock (0:
+    unknown).
     """
 
     title: str
@@ -65,7 +68,7 @@ class Timeline:
     clock_mhz: float = 0.0
 
     def nanoseconds(self, cycle: int) -> int:
-        """Return the time of a cycle in nanoseconds, rounded. Without a clock, a cycle takes one nanosecond."""
+        """Return the start of a cycle in nanoseconds, rounded. Without a clock, a cycle lasts one nanosecond."""
         return round(cycle * 1000 / self.clock_mhz) if self.clock_mhz else cycle
 
 
@@ -76,10 +79,11 @@ def timeline(result: Result) -> Timeline:
         raise InputError(option("--trace"), "this run has no cycles to show", "choose a timing model")
     drawing = _Drawing(("layers", "host", *_tracks(traces)))
     now = busy = 0
-    timed = False  # whether the launch's critical path is known
+    timed = False  # whether the critical path of the present launch is known
     for layer in result.layers:
         if layer.trace or layer.where == ON_HOST:
-            now = max(now, busy)  # a launch of several samples takes longer than its layers' cycles for one sample
+            # The layers have the cycles of one sample. A launch of several samples has more cycles.
+            now = max(now, busy)
         if layer.where == ON_HOST:
             args: Args = {"op": layer.op, "reason": layer.reason, "host seconds": round(layer.seconds, 6)}
             drawing.events.append(Event(HOST, layer.name, now, None, args))
@@ -100,14 +104,12 @@ def timeline(result: Result) -> Timeline:
 
 
 def of_launch(trace: Trace, name: str, about: Mapping[str, str], clock_mhz: float = 0.0) -> Timeline:
-    """Return the timeline of one launch."""
     drawing = _Drawing(tuple(track for track in _tracks([trace]) if track != CAUSES))
     drawing.launch(trace, 0)
     return drawing.shown(name, about, clock_mhz)
 
 
 def _tracks(traces: Sequence[Trace]) -> list[str]:
-    """Return the names of the tracks for launches: the critical path, each unit and its waits, breakdowns of steps."""
     waits = {trace.table.units[unit] for trace in traces for unit in ascending(trace.table.unit[trace.wait > 0])}
     units = dict.fromkeys(unit for trace in traces for unit in trace.table.units)
     paths = [PATH] * any(trace.path for trace in traces) + [CAUSES] * any(not trace.path for trace in traces)
@@ -130,7 +132,7 @@ class _Drawing:
         return len(self._tracks) - 1 - self._tracks[::-1].index(name)  # a unit may be called "host"
 
     def layer(self, layer: Layer, start: int, by_size: bool) -> None:
-        """Add the slice of a layer. With `by_size`, also add a slice for each of its causes, the largest first."""
+        """Add the slice of a layer. If `by_size`, also add a slice for each cause of its cycles, the largest first."""
         stalls = {f"stall: {cause}": cycles for cause, cycles in layer.stalls.items()}
         about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **stalls}
         self.events.append(Event(LAYERS, layer.name, start, layer.cycles, about))
@@ -167,9 +169,10 @@ class _Drawing:
             yield Event(self._track(f"{FETCH}{WAITS}"), "command queue full", offset + start, end - start, about)
 
     def _steps(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
-        """Yield a slice for each step and a slice for its wait. A step's slice stops where the unit's next step starts.
+        """Yield a slice for each step, and a slice for its wait.
 
-        The `args` of a shortened slice have its true end.
+        Slices of a track must not overlap. Therefore a step's slice stops where the next step of the unit starts. Then
+        `args` say when the step really ends.
         """
         from tilewright.sim.order import match_tokens
 
@@ -212,7 +215,6 @@ class _Drawing:
             yield Event(track, names[index], offset + start, until - start, args, given, taken)
 
     def _path(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
-        """Yield a slice for each section of the critical path. The slice's name is its cause."""
         assert trace.path
         track = self._track(PATH)
         table = trace.table
@@ -220,7 +222,8 @@ class _Drawing:
         step = trace.path.step
         end = trace.path.end
         start = np.append(0, end[:-1])
-        last = np.append((code[1:] != code[:-1]) | (step[1:] != step[:-1]), True)  # of each group of equal neighbours
+        # Neighbouring sections of the same step and cause become one slice.
+        last = np.append((code[1:] != code[:-1]) | (step[1:] != step[:-1]), True)
         first = np.append(True, last[:-1])
         rows = np.stack([start[first], end[last], code[last], step[last], table.unit[step[last]]], 1)
         for begin, until, cause, index, unit in rows[rows[:, 0] < rows[:, 1]].tolist():
@@ -228,7 +231,6 @@ class _Drawing:
             yield Event(track, causes[cause], offset + begin, until - begin, about)
 
     def shown(self, name: str, about: Mapping[str, str], clock_mhz: float) -> Timeline:
-        """Return the finished timeline."""
         rate = f"1 cycle is {1000 / clock_mhz:.6g} ns, at {clock_mhz:g} MHz" if clock_mhz else "1 ns is 1 cycle"
         notes = {"time unit": f"{rate}; host steps take no time"}
         if any(track.endswith(BY_SIZE) for track in self._tracks):
@@ -249,7 +251,7 @@ class _Drawing:
 
 
 def _joined(parts: Sequence[tuple[int, Series]]) -> Series:
-    """Join the series of launches, given with each launch's start. Between launches, the last value continues."""
+    """Join the series of launches, each given with the launch's start. Between launches, the last value stays."""
     time = np.concatenate([start + curve.time for start, curve in parts])
     value = np.concatenate([curve.value for _, curve in parts])
     kept = np.append(time[1:] > time[:-1], True)

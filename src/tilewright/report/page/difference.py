@@ -13,12 +13,10 @@ from tilewright.report.record import Record
 
 
 def write(before: Record, after: Record, path: str | Path) -> None:
-    """Write the page of two runs completely, or not at all."""
     save(page(before, after), path)
 
 
 def page(before: Record, after: Record) -> str:
-    """Return the page of two runs as an HTML document."""
     runs = before.run["summary"], after.run["summary"]
     comparison = compare(*runs)
     colours = palette(before) | palette(after)

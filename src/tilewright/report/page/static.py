@@ -23,8 +23,8 @@ GREY = "#8a8f98"
 VIOLET = "#7b61c9"
 BROWN = "#8c5a2b"
 LILAC = "#b3a4e0"
-#: Of cycles, work is blue, data transfers are green and yellow, and waits are red and pink. Of energies, work is blue,
-#: and DRAM is red.
+#: For cycles, work is blue, data transfers are green or orange, and waits are red or pink. For energies, work is blue,
+#: and DRAM is red, orange or pink.
 COLOUR_OF = {
     **dict.fromkeys(("GEMM", "tiu", "engine", "CPU arithmetic", "compute"), BLUE),
     **dict.fromkeys(("ALU", "CFU wait"), SKY),
@@ -39,14 +39,14 @@ COLOUR_OF = {
     **{"macs": BLUE, "operations": SKY, "dram_read": RED, "dram_write": ORANGE, "dram_activate": PINK},
 }
 FURTHER_COLOURS = (BROWN, VIOLET, PINK, RED, ORANGE, GREEN, SKY, BLUE)
-#: Columns of the table: the heading, and whether the cells are numbers.
+#: The columns of the table: the heading, and whether the cells are numbers.
 COLUMNS = (
     *(("#", True), ("layer", False), ("op", False), ("where", False), ("cycles", True), ("why", False)),
     *(("cycles / bound", True), ("MACs", True), ("util", True), ("DRAM read", True), ("DRAM write", True)),
 )
 NOTHING: Mapping[str, str] = {}
 FILTER = '<input type="search" placeholder="filter: conv, host, GEMM ..." aria-label="filter layers">'
-#: Sections of the page that scripts fill: id and heading.
+#: The id and the heading of each section that a script fills.
 FIGURES = (
     ("strip", "Layers in time"),
     ("timeline", "Timeline"),
@@ -57,7 +57,6 @@ FIGURES = (
 
 
 def palette(record: Record) -> dict[str, str]:
-    """Return the colour of each cause in a run, as #rrggbb."""
     summary = record.run["summary"]
     launches = record.run["launches"]
     names = [*summary["causes"], *(name for launch in launches for name in launch["causes"])]
@@ -70,7 +69,7 @@ def palette(record: Record) -> dict[str, str]:
 
 
 def body(record: Record, colours: Mapping[str, str]) -> str:
-    """Return the HTML of the page's body, without its scripts."""
+    """Return the HTML of the body of the page, without the scripts."""
     run = record.run
     summary: Json = run["summary"]
     strip, timeline, flame, roofline, network = (_figure(*figure) for figure in FIGURES)
@@ -94,7 +93,7 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
 
 
 def _cards(run: Json, summary: Json) -> list[tuple[str, str, str, bool]]:
-    """Return the cards of the header. A card has a topic, a value, a remark, and a mark for bad news."""
+    """Return the cards of the header: the topic, the value, a remark, and whether the value is bad."""
     cycles = summary["cycles"]
     layers = summary["layers"]
     target = summary["target"]
@@ -128,7 +127,6 @@ def _cards(run: Json, summary: Json) -> list[tuple[str, str, str, bool]]:
 
 
 def card(topic: str, value: str, remark: str, bad: bool) -> str:
-    """Return a card of the header; `bad` marks bad news."""
     style = " class=bad" if bad else ""
     return f"<li{style}><span>{escape(topic)}</span><b>{escape(value)}</b><small>{escape(remark)}</small></li>"
 
@@ -143,9 +141,9 @@ def bar(
     unit: Callable[[Any], str] = "{:,} cycles".format,
     definitions: Mapping[str, str] = NOTHING,
 ) -> str:
-    """Return a stacked bar of parts that is as wide as its container. `definitions` of parts are shown as tooltips."""
+    """Return a stacked bar of parts, as wide as its container. `definitions` explain parts in tooltips."""
     total = sum(parts.values())
-    more = {name: f"&#10;{escape(text)}" for name, text in definitions.items()}  # in the next line of the tooltip
+    more = {name: f"&#10;{escape(text)}" for name, text in definitions.items()}  # the second line of the tooltip
     pieces = "".join(
         f'<i style="width:{100 * part / total:.3f}%;background:{colours.get(name, "#888")}"'
         f' title="{escape(name)}: {unit(part)} ({percent(part / total)}){more.get(name, "")}"></i>'
@@ -161,7 +159,7 @@ def legend(
     unit: Callable[[Any], str] = "{:,}".format,
     definitions: Mapping[str, str] = NOTHING,
 ) -> str:
-    """Return the colour, the share and the amount of each part. `definitions` of parts are shown as tooltips."""
+    """Return a list of the parts with colour, share and amount. `definitions` explain parts in tooltips."""
     items = "".join(
         f'<li{_tip(name, definitions)}><i style="background:{colours.get(name, "#888")}"></i>{escape(name)}'
         f" <b>{percent(part / total)}</b> <small>{unit(part)}</small></li>"
