@@ -35,7 +35,6 @@ SOON = 0.01
 
 
 def main() -> int:
-    """Run the process's command line and return the exit status."""
     _open_streams()
     # Under nohup, SIGINT is ignored, and stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -103,11 +102,11 @@ def _open_streams() -> None:
 
 
 def _flush() -> None:
-    """Flush the streams, or connect them to the null device, so that Python's own flush at exit succeeds."""
     for number, stream in enumerate((sys.stdout, sys.stderr), start=1):
         try:
             stream.flush()
         except (OSError, ValueError):
+            # Otherwise Python's own flush at exit would fail, and print an error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
@@ -117,11 +116,11 @@ def _say_interrupted() -> None:
 
 
 def _end_now() -> None:
-    """End the process and its children at once, so that no library prints more text."""
     import atexit
     from threading import Timer
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # From here on, no library may print text.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for child in _children():
         with suppress(OSError):

@@ -33,11 +33,9 @@ def numbers(low: Array, count: Array) -> tuple[Array, Array]:
 
 
 def ascending(values: Array) -> Array:
-    """Return the distinct numbers in `values` (any shape) as an ascending vector.
-
-    np.unique uses hashing, and takes 40 times as long for a million integers. The first call of np.unique also imports
-    numpy.ma (25 ms).
-    """
+    """Return the distinct numbers in `values` (any shape) as an ascending vector."""
+    # np.unique uses hashing, and takes 40 times as long for a million integers. Its first call also imports numpy.ma,
+    # which takes 25 ms.
     ordered = np.sort(values, axis=None, kind="stable")
     return ordered[np.append(True, ordered[1:] > ordered[:-1])] if len(ordered) else ordered
 
@@ -74,11 +72,9 @@ def wide_matmul(a: Array, b: Array) -> Array:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """Return a context in which BLAS uses one thread.
-
-    A run has many short matrix products, and the threads of BLAS sleep between two products. On a busy machine, BLAS
-    needed milliseconds per product to wake its threads: 5 s in the first run of ResNet-18.
-    """
+    """Return a context in which BLAS uses one thread."""
+    # A run has many short matrix products, and the threads of BLAS sleep between two products. On a busy machine, BLAS
+    # needed milliseconds per product to wake its threads: 5 s in the first run of ResNet-18.
     return _controller().limit(limits=1, user_api="blas")
 
 
@@ -96,12 +92,10 @@ def to_int32(x: Array) -> Array:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Run a `with` block without the cyclic garbage collector.
-
-    A launch or a gateware design creates hundreds of thousands of objects that stay alive, and few reference cycles.
-    Scans by the collector needed a sixth of the first run of ResNet-18, and a quarter of the conversion of a 16x16
-    machine to RTLIL.
-    """
+    """Run a `with` block without the cyclic garbage collector."""
+    # A launch or a gateware design creates hundreds of thousands of objects that stay alive, and few reference cycles.
+    # The collector needed a sixth of the first run of ResNet-18, and a quarter of the conversion of a 16x16 machine to
+    # RTLIL.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

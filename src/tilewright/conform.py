@@ -86,10 +86,7 @@ def cosim(
 
 
 def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[tuple[Launch, dict[str, Array]]]:
-    """Run the first sample; yield each launch with the tensors that exist before it (none without a network).
-
-    Raises MachineError if a launch cannot run.
-    """
+    """Run the first sample. Yield each launch and the tensors before it. Raises MachineError if a launch cannot run."""
     graph = program.graph
     values = dict[str, Array]()
     if graph is not None and inputs is not None:

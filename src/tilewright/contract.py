@@ -117,13 +117,10 @@ def explain_counts_the_cycles_of_a_run(target: Target) -> None:
 
 
 def tracks_of_units_and_layers_agree(target: Target) -> None:
-    """Check that layers, traces and timeline agree.
-
-    The cycles of a launch's layers add up to the cycles of its trace. The steps and waits of a unit do not overlap. The
-    slices of the critical path add up to the cycles by cause.
-    """
+    """Check that the layers of a launch, its trace and its timeline agree, and that slices do not overlap."""
     result = run(_program(target), inputs()[:1])
     ends: list[tuple[int, int]] = []
+    # The first layer of a launch has the trace. The cycles of its other layers are added to the first.
     for layer in result.layers:
         if layer.trace:
             ends.append((layer.cycles, layer.trace.cycles))
@@ -219,10 +216,7 @@ def _content(walk: Walk, memory: Callable[[str], Array], dram: Callable[[int, in
 
 
 def samples_do_not_influence_each_other(target: Target) -> None:
-    """Check that a sample has the same outputs in a run of its own and in a run of several samples.
-
-    On a target with an order pass, the cycles must be the same, too.
-    """
+    """Check that a sample has the same outputs (and the same cycles by an order pass) alone and among others."""
     program = _program(target)
     together = run(program, inputs())
     for index in range(SAMPLES):

@@ -39,11 +39,7 @@ class Offer(NamedTuple):
 
 
 def best_offer(program: Program) -> Offer | None:
-    """Return the option that moves the most multiply-accumulates to the machine, or None if no option moves a layer.
-
-    If several options move the same number of multiply-accumulates, the option with the most layers wins, then the
-    first one in the target's list.
-    """
+    """Return the option that moves the most multiply-accumulates to the machine, or None if no option moves a layer."""
     target = targets.get(program.target)
     graph = program.graph
     host = on_host(program)
@@ -60,6 +56,7 @@ def best_offer(program: Program) -> Offer | None:
             continue  # this machine cannot be built with the option
         taken = [site for site in left if target.takes(site, config, program.rounding)]
         offers.append(Offer(setting, len(taken), sum(site.node.op.macs(site) for site in taken)))
+    # Of equal numbers of MACs, most layers win. Of equal numbers of layers, the first option of the target wins.
     best = max(offers, key=lambda offer: (offer.macs, offer.layers), default=None)
     return best if best and best.layers else None
 
@@ -83,5 +80,4 @@ def advice(program: Program, model: str = "MODEL.onnx") -> str:
 
 
 def on_host(program: Program) -> dict[str, str]:
-    """Return the nodes that the host runs, as {name: reason}."""
     return {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}

@@ -94,7 +94,6 @@ def processor() -> dict[str, Any]:
 
 
 def caches() -> list[dict[str, Any]]:
-    """Return the size in bytes of each folder in the user's cache folder."""
     root = user_folder()
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     return [{"folder": str(path), "bytes": _size(path)} for path in folders]

@@ -31,10 +31,7 @@ def at_shell() -> Iterator[None]:
 
 
 def option(shell: str, python: str = "") -> str:
-    """Return an option as the user writes it: `shell` on the command line, and `python` in Python code.
-
-    Without `python`, the dashes are removed from `shell`.
-    """
+    """Return an option as the user writes it: `shell`, or in Python `python` (or `shell` without its dashes)."""
     return shell if _AT_SHELL.get() else python or shell.lstrip("-")
 
 

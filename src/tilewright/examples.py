@@ -13,10 +13,7 @@ LEFT_OUT = ("__pycache__", ".mypy_cache", ".ruff_cache")
 
 
 def folder() -> Path:
-    """Return the folder of the examples, in the checkout or in the installed package.
-
-    Raises InputError if there is no such folder.
-    """
+    """Return the folder of the examples, which a package may lack. Raises InputError if it does not exist."""
     root = checkout()
     examples = root / "examples" if root else Path(__file__).parent / "_examples"
     if not examples.is_dir():
@@ -25,7 +22,6 @@ def folder() -> Path:
 
 
 def files() -> list[Path]:
-    """Return the paths of all example files, relative to `folder()`."""
     root = folder()
     paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     return sorted(path for path in paths if not set(LEFT_OUT) & set(path.parts))

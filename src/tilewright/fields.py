@@ -131,7 +131,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _depth(text: str) -> int:
-    """Return the number of nested levels in a valid JSON text."""
     # Remove escaped quotes; then every second part between quotes lies outside of strings.
     outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2]).encode()
     brackets = np.frombuffer(outside.translate(None, _BRACKETS), np.uint8)
@@ -140,7 +139,6 @@ def _depth(text: str) -> int:
 
 
 def types(kind: Any) -> dict[str, Any]:
-    """Return the declared types of the fields of a dataclass or a NamedTuple."""
     hints = _hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)} if is_dataclass(kind) else hints
 
@@ -194,10 +192,7 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
 def record(
     hints: Mapping[str, Any], value: Any, where: str, absent: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Decode a JSON object with exactly the keys of `hints`. `absent` has the defaults of optional keys.
-
-    Raises FieldError if a key or a value is wrong.
-    """
+    """Decode an object with the keys of `hints` (`absent`: defaults). Raises FieldError for other keys or values."""
     if not isinstance(value, Mapping):
         raise FieldError(where, f"is {shown(value)}, not an object")
     if missing := hints.keys() - absent.keys() - value.keys():
@@ -218,7 +213,6 @@ def _in_range(value: Any, limits: Range, where: str) -> Any:
 
 
 def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
-    """Decode a value as the first matching type of a union."""
     if value is None and NoneType in hints:
         return None
     *earlier, last = (hint for hint in hints if hint is not NoneType)

@@ -114,7 +114,6 @@ def writable(folder: Path) -> Path:
 
 @cache
 def _instead() -> Path:
-    """Return a temporary folder that replaces the user's cache folder in this process."""
     with _room():
         folder = tempfile.mkdtemp(prefix="tilewright-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -286,10 +285,8 @@ def array(path: str | Path, error: type[TilewrightError] = InputError) -> Array:
 
 
 def _array(file: IO[bytes], size: int) -> Array:
-    """Return the array of a .npy file of `size` bytes. Raises an exception of DAMAGE for other content.
-
-    NumPy's own errors would advise the user to allow pickles, which is unsafe.
-    """
+    """Return the array of a .npy file of `size` bytes. Raises an exception of DAMAGE for other content."""
+    # The errors of NumPy's own function would advise the user to allow pickles, which is unsafe.
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"format version {version[0]}.{version[1]} is not supported")
@@ -371,10 +368,7 @@ def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:
 
 
 def _file_names(names: Iterable[str]) -> list[str]:
-    """Return a distinct file name for each tensor name.
-
-    File names are printable and have no folder, so that programs can unpack the archive safely.
-    """
+    """Return a distinct file name for each tensor: printable and without folders, so that unpacking is safe."""
     file_names: list[str] = []
     for name in names:
         safe = re.sub(r"[/\\?]|\.\.|^[A-Za-z]:|^[.~]", "_", printable(name))[:NAME] or "_"

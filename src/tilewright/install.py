@@ -33,10 +33,7 @@ _REQUIREMENT = re.compile(r"""([\w.-]+)\s*([^;]*);.*\bextra\s*==\s*['"]([\w-]+)[
 
 
 def hint(extra: str) -> str:
-    """Return the command that installs an extra for this installation of Tilewright.
-
-    An editable installation stays editable.
-    """
+    """Return the command that installs an extra. An editable installation stays editable."""
     folder = checkout()
     if folder is None:
         return f"{_pip()} install 'tilewright[{extra}]'"
@@ -90,7 +87,6 @@ def packages(extra: str) -> tuple[Package, ...]:
 
 
 def version(package: str) -> str | None:
-    """Return the installed version of a package, or None."""
     distribution = _distribution(package)
     return distribution.version if distribution else None
 

@@ -123,7 +123,6 @@ class _Compared:
         self.deviations: dict[str, Deviation] = {}
 
     def add(self, graph: Graph, outputs: Mapping[str, Array], golden: Mapping[str, Array]) -> None:
-        """Compare the results of a block of samples."""
         if not self._real:
             equal = all(np.array_equal(outputs[name], golden[name]) for name in graph.results)
             self.matches = equal and self.matches is not False
@@ -207,19 +206,13 @@ def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, Launch
 
 
 def layer_figures(launch: Launch, result: LaunchResult) -> dict[str, Figures]:
-    """Return the figures of each layer of a launch as {name: figures}.
-
-    If the target only measures whole launches, the single entry has the name and figures of the launch.
-    """
+    """Return {layer: figures} for a launch, or {launch: figures} if the target only measures whole launches."""
     names = launch.nodes if len(result.figures) == len(launch.nodes) else (launch.name,)
     return dict(zip(names, result.figures, strict=True))
 
 
 def layer_cycles(program: Program, timing: str | None) -> dict[str, int]:
-    """Return the cycles of each layer on the machine, by name, without computing values.
-
-    Raises MachineError if a launch cannot run to its end.
-    """
+    """Return {layer on the machine: cycles} without values. Raises MachineError if a launch cannot run to its end."""
     per_launch = (layer_figures(launch, result) for launch, result in timed(program, timing))
     return {name: figures.cycles for layers in per_launch for name, figures in layers.items()}
 
@@ -344,7 +337,6 @@ def _block(
 
 
 def _last_uses(program: Program, graph: Graph) -> dict[str, int]:
-    """Return {tensor: index of the last step that reads it}, without the tensors that must stay until the end."""
     steps = [(step.node,) if isinstance(step, HostStep) else step.nodes for step in program.steps]
     reads = {node.name: node.inputs for node in graph.nodes}
     ran = {name for nodes in steps for name in nodes}

@@ -42,10 +42,8 @@ def ranges(total: int, size: int) -> list[Range]:
 
 
 def to_and_fro(count: int, turn: int) -> range:
-    """Return the indices 0..count-1 for a pass of a loop, reversed in odd passes.
-
-    A pass begins with the last index of the pass before it, so that the loop reuses the data of this index.
-    """
+    """Return the indices 0..count-1 for a pass of a loop, reversed in odd passes."""
+    # A pass begins with the last index of the pass before it, so that the loop reuses the data of this index.
     return range(count - 1, -1, -1) if turn % 2 else range(count)
 
 
@@ -155,12 +153,9 @@ def followed(uses: Uses, parts: Parts, units: int) -> Array:
 
 @compiled
 def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Array, last: Array) -> None:
-    """Write the result of `followed` to `needs`.
-
-    `used`, `writer` and `last` are working arrays that contain NOBODY at the start. `writer[p]` is the last step that
-    writes part p, `last[p]` is the last step that uses part p, and `used[p, u]` is the last step on unit u that uses
-    part p since the last write to it.
-    """
+    """Write the result of `followed` to `needs`. The other arrays are working arrays, NOBODY at the start."""
+    # `writer[p]` is the last step that writes part p, and `last[p]` is the last step that uses it. `used[p, u]` is the
+    # last step on unit u that uses part p since the last write to p.
     parts = overlaps.shape[0]
     units = needs.shape[1]
     for step in range(uses.unit.shape[0]):
@@ -199,12 +194,10 @@ class Lived(NamedTuple):
 
 
 def place(tensors: Iterable[Lived]) -> tuple[dict[str, int], int]:
-    """Return the offset of each tensor by name, and the total size, in bytes.
-
-    Tensors are placed one by one in descending order of size (equal sizes in the given order), each at its lowest free
-    offset.
-    """
+    """Return the offset of each tensor by name, and the total size, in bytes."""
     placed: list[tuple[int, Lived]] = []
+    # Large tensors come first, because small tensors fit in the gaps. Each gets the lowest offset that is free while it
+    # lives.
     for tensor in sorted(tensors, key=lambda tensor: -tensor.size):
         offset = 0
         together = (item for item in placed if item[1].first <= tensor.last and tensor.first <= item[1].last)

@@ -94,7 +94,6 @@ def compare(program: Program, searched: Program, wanted: UserSchedule, timing: s
 
 
 def _plans(schedule: UserSchedule) -> Mapping[str, Any]:
-    """Return the plans of a schedule as {layer: plan}, without the fields about launches of several layers."""
     only = ("nodes", "of", "alone")
     layers = schedule.to_json()["layers"]
     return {layer["layer"]: {key: value for key, value in layer.items() if key not in only} for layer in layers}

@@ -68,13 +68,11 @@ def whatifs(
 
 
 def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str | None) -> UserKernels | None:
-    """Return the kernels of the user's firmware, with the cycles of the built-in kernels for the same layers.
-
-    The cycles come from a run of the first sample. Return None if the program uses the built-in firmware.
-    """
+    """Return the kernels of the user's firmware beside the built-in kernels, or None for the built-in firmware."""
     target = targets.get(program.target)
     if not isinstance(target, Processor) or (firmware := target.firmware_of(program)) is None:
         return None
+    # Cycles are per sample, so one sample is enough.
     first = {name: array[:1] for name, array in inputs.items()}
     with target.built_in():
         result = run(_compiled(program, {}, None), first, timing=timing, check=False, compare=False)
@@ -136,7 +134,6 @@ def _tried(
 
 
 def _run(program: Program, inputs: Array | Mapping[str, Array], timing: str) -> dict[str, int]:
-    """Run the first sample and return the cycles of the layers on the machine as {name: cycles}."""
     first = {name: array[:1] for name, array in inputs.items()} if isinstance(inputs, Mapping) else inputs[:1]
     result = run(program, first, timing=timing, check=False, compare=False)
     return {layer.name: layer.cycles for layer in result.layers if layer.where == program.target}

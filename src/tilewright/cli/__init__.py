@@ -67,7 +67,6 @@ class Commands(click.Group):
 
 
 def _registered() -> dict[str, click.Command]:
-    """Return the commands of single targets by name, from the module `cli` of each target."""
     from tilewright import targets
 
     commands: dict[str, click.Command] = {}

@@ -140,7 +140,6 @@ class Exploration:
 
 
 def _space(name: str, target: str) -> dict[str, Any]:
-    """Return the space in the .json file `name`, or the target's own space `name`."""
     from tilewright import fields, targets
     from tilewright.explore.space import FORM, Spaces
 

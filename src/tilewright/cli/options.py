@@ -31,7 +31,6 @@ TRACES = (".pftrace", ".json", ".perfetto-trace")
 
 
 def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
-    """Print the output of a command: one JSON object, or lines of text."""
     if as_json:
         say_json(told)
         return
@@ -40,12 +39,11 @@ def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
 
 
 def say(text: object = "", err: bool = False) -> None:
-    """Print text on stdout or stderr."""
     click.echo(plain(str(text)), err=err)
 
 
 def say_json(told: object) -> None:
-    """Print one JSON object. All characters except printable ASCII are escaped."""
+    # json.dumps escapes all characters that a terminal could obey, except for this one.
     click.echo(json.dumps(told).replace("\x7f", "\\u007f"))
 
 
@@ -289,7 +287,6 @@ timing = click.option(
 
 
 def compiler_flags(command: Command) -> Command:
-    """Add the options of a C compiler: `include` and `define`."""
     define = click.option(
         "-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro; may be repeated."
     )
@@ -300,5 +297,4 @@ def compiler_flags(command: Command) -> Command:
 
 
 def flags_of(include: tuple[str, ...], define: tuple[str, ...]) -> list[str]:
-    """Return the compiler's arguments for these options."""
     return [*(f"-I{folder}" for folder in include), *(f"-D{macro}" for macro in define)]

@@ -42,7 +42,6 @@ class Machine:
         return machine, machine.config(self.config, self.overrides)
 
     def folder(self, path: str) -> Loaded:
-        """Load a program of another compiler from a folder."""
         from tilewright.targets.users import Folders
 
         lacks = "reads no folders of programs", "give a program file (.twp)"
@@ -290,7 +289,6 @@ def _not_shown(compared: list[CosimCase], wave: Path | None, whole: bool) -> Ite
 
 
 def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:
-    """Print and return the cases of a comparison: one by one, or all of them after a progress bar."""
     compared: list[CosimCase] = []
     names = [*(launch.name for launch in program.launches), ""]
     with options.progress_bar() as bar:
@@ -316,7 +314,6 @@ def _tell(case: CosimCase) -> None:
 
 
 def is_elf(path: str) -> bool:
-    """Return whether the first bytes of a file are those of an ELF file."""
     from tilewright.files import regular
 
     with regular(path, ProgramError).open("rb") as file:

@@ -48,11 +48,8 @@ class Difference:
         return {name: getattr(self, name) for name in names} | places
 
     def groups(self, walk: Walk) -> tuple[list[Sequence[Elements]], list[Sequence[Elements]]]:
-        """Return two lists of groups of elements: groups with a wrong byte, and groups with correct bytes only.
-
-        A group is one granule of DRAM, whose bytes one instruction computes together. The number of returned groups is
-        limited.
-        """
+        """Return two lists of groups of elements: groups with a wrong byte, and groups with correct bytes only."""
+        # A group is one granule of DRAM. One instruction computes all its bytes together.
         granule = self.placed.byte // walk.granule * walk.granule
         in_memory = self.placed.byte >= 0
         bad = np.unique(granule[self.wrong & in_memory])

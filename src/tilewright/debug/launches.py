@@ -232,7 +232,6 @@ class ProgramLaunches(Launches):
         return values
 
     def _host(self, at: int, values: dict[str, Array]) -> tuple[int, dict[str, Array]]:
-        """Run the host steps from step `at` up to the next launch. Return the step of the launch, and the values."""
         graph = self.program.graph
         steps = self.program.steps
         values = dict(values)

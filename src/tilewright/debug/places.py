@@ -30,10 +30,7 @@ MOST = 1 << 24
 
 @dataclass(frozen=True)
 class Place:
-    """A part of a memory, of DRAM, of a tensor or of an operand.
-
-    If `name` is "dram", the index is relative to the address `base`.
-    """
+    """A part of a memory, of a tensor or of an operand. In "dram", the index counts from the address `base`."""
 
     text: str
     name: str
@@ -151,10 +148,7 @@ def addresses(walk: Walk, place: Place) -> Array:
 
 
 def elements(walk: Walk, place: Place) -> list[Elements]:
-    """Return the elements of a place as footprints count them: tiles, or granules of DRAM, by space.
-
-    Raises InputError if no element of the place is in a memory of the machine.
-    """
+    """Return the elements of a place by space, as footprints count them. Raises InputError if there are none."""
     if place.is_tensor or place.operand is not None or place.name == "dram":
         by_space = list(walk.at(addresses(walk, place)))
     else:

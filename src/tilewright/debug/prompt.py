@@ -44,15 +44,12 @@ def script(session: Session, lines: Iterable[str], name: str, say: Say, as_json:
 
 
 def converse(session: Session, say: Say) -> None:
-    """Read commands at a prompt with history and completion until `quit`; an empty line repeats the last command.
-
-    Raises ConfigError if prompt_toolkit is not installed.
-    """
+    """Read commands at a prompt until `quit`. Raises ConfigError if prompt_toolkit is not installed."""
     say(session.head)
     say(obey(session, "where")[0])
     last = ""
     for line in _typed(session):
-        command = line.strip() or last
+        command = line.strip() or last  # an empty line repeats the last command
         if command in (QUIT, "exit"):
             return
         if not command:
@@ -114,7 +111,6 @@ def completer(session: Session) -> Completer:
 
 
 def lines_of(path: str) -> list[str]:
-    """Return the lines of a script, or of standard input for "-"."""
     from tilewright.program.file import read_text
 
     return (sys.stdin.read() if path == "-" else read_text(path)).splitlines()

@@ -453,7 +453,7 @@ class Session:
         return [self.walk.placed(name) for name in self.walk.tensors]
 
     def _ranges(self, space: int, size: int) -> Sequence[tuple[str, int, int, int]]:
-        """Return the named parts of a space as (name, first element, end, bytes per element); the end is exclusive."""
+        # A tuple has the name of a part, its first element, its end (exclusive), and the bytes of an element.
         walk = self.walk
         unit = self.walk.granule
         parts = [part for part in walk.segments if part.space == space]

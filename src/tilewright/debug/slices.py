@@ -59,11 +59,7 @@ def walk_back(walk: Walk, sequence: Array, seeds: Sequence[Sequence[Elements]]) 
 def suspects(
     walk: Walk, sequence: Array, wrong: Sequence[Sequence[Elements]], right: Sequence[Sequence[Elements]]
 ) -> list[Suspect]:
-    """Return the instructions that computed wrong elements, sorted by score.
-
-    The score is Ochiai's of spectrum-based fault localisation: wrong / sqrt(all wrong * (wrong + right)). Instructions
-    are in descending order of the score, then of `wrong`.
-    """
+    """Return the instructions that computed wrong elements, in descending order of score, then of `wrong`."""
     bad = wrong[:HALF]
     good = right[:HALF]
     hit = walk_back(walk, sequence, [*bad, *good]).hit
@@ -71,6 +67,7 @@ def suspects(
     of_bad = np.bitwise_count(hit & np.uint64((1 << len(bad)) - 1)).astype(np.int64)
     of_good = np.bitwise_count(hit >> np.uint64(len(bad))).astype(np.int64) if good else np.zeros_like(of_bad)
     steps = np.flatnonzero(of_bad)
+    # The score is Ochiai's of spectrum-based fault localisation: wrong / sqrt(all wrong * (wrong + right)).
     score = of_bad[steps] / np.sqrt(len(bad) * (of_bad[steps] + of_good[steps]))
     best = np.lexsort((steps, -of_bad[steps], -score))
     columns = (part[best].tolist() for part in (steps, of_bad[steps], of_good[steps], score))
@@ -78,5 +75,4 @@ def suspects(
 
 
 def evenly_spread(places: Array) -> Array:
-    """Return a selection of at most HALF places, evenly spread."""
     return places if len(places) <= HALF else places[np.linspace(0, len(places) - 1, HALF).astype(int)]

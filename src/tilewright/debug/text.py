@@ -37,7 +37,6 @@ def _cut(lines: list[str], count: int, indent: str = "") -> list[str]:
 
 
 def to_json(answer: Any) -> Any:
-    """Return an answer as JSON values."""
     if hasattr(answer, "to_json"):
         return answer.to_json()
     if isinstance(answer, np.ndarray):
@@ -50,7 +49,6 @@ def to_json(answer: Any) -> Any:
 
 
 def every(session: Session, answers: Sequence[Any]) -> list[str]:
-    """Return the lines of all answers, without the limit of `render`."""
     return [render(answer) for answer in answers]
 
 
@@ -159,7 +157,6 @@ def values(session: Session, content: Array, shown: tuple[str, str]) -> str:
 
 
 def tensors(session: Session, answers: Sequence[PlacedTensor]) -> list[str]:
-    """Return the lines of tensors with their short names `tN`."""
     origin = "an input" if session.graph else "an argument"
     return [f"t{number} {_placed(tensor, origin)}" for number, tensor in enumerate(answers)] or ["none"]
 

@@ -36,13 +36,11 @@ class Words:
         self._left = list(words)
 
     def word(self) -> str:
-        """Read a word."""
         if not self._left:
             raise self.wrong("an argument is missing")
         return self._left.pop(0)
 
     def number(self, default: int | None = None) -> int:
-        """Read a number, such as 57 or #57."""
         if not self._left and default is not None:
             return default
         word = self.word()
@@ -52,11 +50,9 @@ class Words:
             raise self.wrong(f"'{word}' is not a number") from None
 
     def maybe(self) -> int | None:
-        """Read a number. Return None if no word is left."""
         return self.number() if self._left else None
 
     def rest(self) -> str:
-        """Read all remaining words as one text."""
         words = self._left
         self._left = []
         if not words:
@@ -68,7 +64,6 @@ class Words:
         return self._left.pop() if self._left and self._left[-1] in names else ""
 
     def end(self) -> None:
-        """Check that all words have been read."""
         if self._left:
             raise self.wrong(f"has too many arguments: '{' '.join(self._left)}'")
 
@@ -282,7 +277,6 @@ def obey(session: Session, line: str) -> Answer:
 
 
 def completions(session: Session, command: str) -> list[str]:
-    """Return the words that may follow a command."""
     if command == "help":
         return sorted(BY_NAME)
     parameters = BY_NAME[command].parameters if command in BY_NAME else ()

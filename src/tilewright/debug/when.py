@@ -77,10 +77,7 @@ def previous(walk: Walk, step: int) -> int | None:
 
 
 def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
-    """Return the work of each unit in cycle `cycle`.
-
-    If `cycle` is None, the answer is about the moment after the instructions `done`, bool [n].
-    """
+    """Return the work of each unit in cycle `cycle` (None: after the instructions `done`, bool [n])."""
     begun, ended, over = _progress(walk, done, cycle)
     answers = []
     for unit, name in enumerate(walk.table.units):

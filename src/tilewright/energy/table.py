@@ -49,7 +49,6 @@ FOLDER = Path(__file__).parent / "tables"
 
 
 def names() -> list[str]:
-    """Return the names of the tables in this package."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
@@ -105,13 +104,11 @@ class Table:
         return listed[0].cost if event in PLAIN else _law([(entry.bits, entry.cost) for entry in listed], bits)
 
     def access(self, capacity: int, bits: int, write: bool) -> Cost | None:
-        """Return the energy of an access of `bits` bits to an SRAM of `capacity` bytes, or None if no entry exists.
-
-        The entries with the nearest width are used, and their energy is scaled to the width of the access.
-        """
+        """Return the energy of an access of `bits` bits to an SRAM of `capacity` bytes, or None if no entry exists."""
         listed = (self.listed(SRAM_WRITE) if write else ()) or self.listed(SRAM)
         if not listed:
             return None
+        # The energy of the nearest width is scaled to the width of the access.
         width = min({entry.bits for entry in listed}, key=lambda width: (abs(math.log(width / bits)), width))
         points = [(entry.bytes, entry.cost * (1 / width)) for entry in listed if entry.bits == width]
         return _law(points, capacity, steepest=0.5) * bits
@@ -122,10 +119,7 @@ class Table:
 
 
 def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.0) -> Cost:
-    """Interpolate or extrapolate (size, cost) points as the module describes.
-
-    If there is only one point, the cost grows with the size to the power `steepest`.
-    """
+    """Interpolate (size, cost) points. If there is only one, the cost grows as size to the power `steepest`."""
     points = sorted(points)
     for listed, cost in points:
         if listed == size:
@@ -140,17 +134,13 @@ def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.
 
 
 def _between(x: float, y: float, share: float) -> float:
-    """Interpolate from `x` (share 0) to `y` (share 1): geometrically, or linearly if one of them is 0."""
-    if x and y:
+    if x and y:  # geometrically; a zero has no logarithm
         return float(x ** (1 - share) * y**share)
     return max(0.0, x + (y - x) * share)
 
 
 def read(source: str | Path) -> Table:
-    """Return the table with this name ("default" is the default table), or the table in a TOML file.
-
-    Raises ConfigError if there is no such table, or if the file is malformed.
-    """
+    """Return the table of this name or in this TOML file. Raises ConfigError if it is missing or malformed."""
     name = DEFAULT if source == "default" else str(source)
     if name in names():
         return _read(FOLDER / f"{name}.toml", name)
@@ -166,7 +156,6 @@ def _read(path: Path, where: str) -> Table:
 
 
 def _table(data: Mapping[str, Any]) -> Table:
-    """Return the table of a file. Raises FieldError if its entries contradict each other."""
     base = None if data["base"] is None else _read(FOLDER / f"{data['base']}.toml", data["base"])
     if not (dram := data["dram"] or (base and Dram(base.row_bytes, base.banks))):
         raise FieldError("", "has no section [dram]", "add one with row_bytes and banks")

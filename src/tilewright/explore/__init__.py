@@ -160,13 +160,11 @@ def _check_base(study: Study, base: Trial) -> None:
 
 
 def _complete(study: Study, base: Trial, trial: Trial) -> Trial:
-    """Return a trial. Refuse it if the host runs more layers than on the base machine, or if an objective has no value.
-
-    For example, a machine that cannot be built has no value `area`.
-    """
+    """Return a trial, refused if the host runs more layers than on the base machine, or if it lacks an objective."""
     if more := sum(len(set(nodes) - set(base.host[model])) for model, nodes in trial.host.items()):
         reason = f"the host would run {more} more layers than on the base machine"
         return replace(trial, status=REFUSED, reason=reason, causes=(), layers={}, host={})
+    # For example, a machine that cannot be built has no value `area`.
     lacking = [name for name in study.objectives if trial.measured and name not in trial.values]
     return replace(trial, status=REFUSED, reason=f"the machine has no {lacking[0]}") if lacking else trial
 

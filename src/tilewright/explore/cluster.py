@@ -58,7 +58,6 @@ class Connections(NamedTuple):
     cluster: Any
 
     def close(self) -> None:
-        """Close the connection, then the cluster (if it is not None)."""
         for connection in self:
             if connection is not None:
                 with suppress(OSError, RuntimeError, TimeoutError):
@@ -220,16 +219,14 @@ def _private() -> str:
 
 
 def _shielded(start: Callable[[], Connections]) -> Connections:
-    """Call `start` in a thread that blocks Ctrl-C. Child processes inherit this, and print no tracebacks on Ctrl-C.
-
-    Ctrl-C interrupts only the calling thread. The new cluster is then closed.
-    """
+    """Call `start` in a thread that blocks Ctrl-C. If Ctrl-C comes meanwhile, close the cluster when it has opened."""
     opened = Future[Connections]()
     context = copy_context()
     # Python starts the resource tracker at first use, and then unblocks SIGINT, so it is started before the thread.
     resource_tracker.ensure_running()
 
     def work() -> None:
+        # Child processes inherit the blocked signal, and so print no tracebacks on Ctrl-C.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             opened.set_result(context.run(start))

@@ -68,7 +68,6 @@ class Model(NamedTuple):
 
     @property
     def here(self) -> bool:
-        """Whether this computer has the file."""
         return any(path.is_file() and _digest(path, path.stat().st_mtime_ns) == self.digest for path in self._places)
 
     def keep(self, data: bytes) -> None:
@@ -83,7 +82,6 @@ class Model(NamedTuple):
 
     @property
     def _places(self) -> list[Path]:
-        """The possible paths of the file: its original path, and the copies that `keep` makes."""
         return [Path(self.path), *(place / self._name for place in kept_places(_models()))]
 
 
@@ -92,7 +90,6 @@ def _models() -> Path:
 
 
 def _inputs(path: Path) -> frozenset[str]:
-    """Return the input names of an ONNX model. The set is empty for other formats and for unreadable files."""
     if path.suffix != ".onnx":
         return frozenset()
     try:
@@ -133,11 +130,9 @@ class Subject:
 
     @property
     def machine(self) -> Target:
-        """The target whose machines are measured."""
         return targets.get(self.target)
 
     def configured(self, keys: Mapping[str, str]) -> Configuration:
-        """Return the configuration of the base machine with these keys changed."""
         return self.machine.config(self.config, keys)
 
     def compiled(self, graph: Graph, config: Configuration) -> tuple[Program, str | None]:

@@ -26,12 +26,10 @@ SHOWN = 3
 
 
 def write(study: Study, path: Path) -> None:
-    """Write the page of a study completely, or not at all."""
     save(page(study), path)
 
 
 def page(study: Study) -> str:
-    """Return the page of a study as an HTML document."""
     summary = study.to_json()
     title = f"{', '.join(m.name for m in study.subject.models)} on {study.subject.target}"
     cards = [

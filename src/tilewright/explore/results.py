@@ -50,9 +50,9 @@ def write_csv(study: Study, path: Path) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Return a cell that no spreadsheet treats as a formula: such a text gets an apostrophe in front."""
     if not isinstance(value, str) or _NUMBER.fullmatch(value):
         return value
+    # With an apostrophe in front, a spreadsheet shows a formula as a text, and does not run it.
     mark = "'" if _FORMULA.match(normalize("NFKC", value)) else ""
     # Python's csv module does not quote a carriage return, but for other programs it ends the row.
     return (mark + value).replace("\r", " ")

@@ -134,7 +134,6 @@ class GuidedSampler:
         return None
 
     def _guess(self) -> int | None:
-        """Return the unmeasured point with the best prediction, or None if no prediction beats the front."""
         study = self._study
         size = self._space.size
         looked = np.arange(size) if size <= GUESSES else self._points.integers(size, size=GUESSES)
@@ -146,6 +145,7 @@ class GuidedSampler:
         guesses = guessed(self._space, measured, np.log(np.maximum(study.points(), TINY)), left)
         gained = gains(np.log(np.maximum(front, TINY)), guesses)
         best = int(np.argmax(gained))
+        # By the fit, a point without a gain cannot beat the front.
         return int(left[best]) if gained[best] > 0 else None
 
     def _neighbour(self) -> int | None:
@@ -198,7 +198,6 @@ def _table(axis: Axis) -> tuple[Array, Array]:
 
 
 def _indices(space: Space, points: Array) -> Iterator[Array]:
-    """Yield, for each axis, the indices of the points on this axis, int64 [n]. See Space.indices."""
     size = space.size
     for axis in space.axes:
         size //= len(axis.values)
@@ -206,13 +205,11 @@ def _indices(space: Space, points: Array) -> Iterator[Array]:
 
 
 def gains(front: Array, guesses: Array) -> Array:
-    """Return the gain of each predicted point over the front, float [m]. A positive gain means: not dominated.
-
-    The gain of a point over one machine is its largest improvement of an objective, as a logarithm. Its gain over the
-    front is the smallest gain over a machine of the front.
-    """
+    """Return the gain of each predicted point over the front, float [m]. A positive gain means: not dominated."""
     least = np.full(len(guesses), np.inf)
     columns = np.ascontiguousarray(guesses.T)
+    # The gain of a point over one machine is its largest improvement of an objective, as a logarithm. The gain over the
+    # front is the smallest of these gains.
     for machine in front:
         np.minimum(least, (machine[:, None] - columns).max(axis=0), out=least)
     return least

@@ -82,15 +82,12 @@ class Space:
 
     @property
     def size(self) -> int:
-        """The number of points."""
         return prod(len(axis.values) for axis in self.axes)
 
     def at(self, point: int) -> dict[str, str]:
-        """Return the varying keys of a point, with their values."""
         return {axis.key: axis.values[index] for axis, index in zip(self.axes, self.indices(point), strict=True)}
 
     def indices(self, point: int) -> tuple[int, ...]:
-        """Return the index of a point's value on each axis."""
         indices = list[int]()
         for axis in reversed(self.axes):
             point, index = divmod(point, len(axis.values))
@@ -98,7 +95,6 @@ class Space:
         return tuple(indices)
 
     def point(self, indices: Sequence[int]) -> int:
-        """Return the point with these indices on the axes."""
         point = 0
         for axis, index in zip(self.axes, indices, strict=True):
             point = point * len(axis.values) + index
@@ -114,7 +110,6 @@ class Space:
                     yield self.point((*indices[:place], index, *indices[place + 1 :]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the space in the form of its file."""
         return {
             "config": dict(self.config) if isinstance(self.config, Mapping) else self.config,
             "set": dict(self.fixed),
@@ -150,7 +145,6 @@ class Space:
 
 
 def _expanded(key: str, text: str) -> list[str]:
-    """Return the values in a text, such as "13..17" or "a, b"."""
     if not (match := _RANGE.fullmatch(text)):
         return [part.strip() for part in text.split(",") if part.strip()]
     low, high = (given.integer(key, "the range", part) for part in match.group(1, 2))

@@ -52,10 +52,7 @@ class Study:
     _front: list[Trial] = field(default_factory=list)
 
     def add(self, trial: Trial) -> None:
-        """Store a finished trial. When this method returns, the trial is safe on disk.
-
-        Raises UnwritableError if the journal cannot be written.
-        """
+        """Store a finished trial safely on disk. Raises UnwritableError if the journal cannot be written."""
         self.trials[trial.point] = trial
         self._count(trial)
         if self.journal:
@@ -112,7 +109,6 @@ class Study:
 
     @property
     def base(self) -> Trial | None:
-        """The trial of the base machine."""
         return self.trials.get(BASE)
 
     @property
@@ -140,10 +136,7 @@ class Study:
         return sum(trial.status == status for point, trial in self.trials.items() if point != BASE)
 
     def refusals(self) -> dict[str, int]:
-        """Return {reason: number of refused machines}, in descending order of the number.
-
-        Reasons that differ only in their numbers are counted together, under the reason of one of these machines.
-        """
+        """Return {reason: number of refused machines}, the most first. Reasons with different numbers are joined."""
         refused = [trial for point, trial in self.trials.items() if point != BASE and trial.status == REFUSED]
         reasons = {trial.rule: trial.reason for trial in reversed(refused)}
         return {reasons[rule]: count for rule, count in Counter(trial.rule for trial in refused).most_common()}

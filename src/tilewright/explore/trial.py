@@ -58,7 +58,6 @@ class Trial:
         return re.sub(r"\d[\d,.]*", "N", self.reason)
 
     def objectives(self, names: tuple[str, ...]) -> tuple[float, ...]:
-        """Return the values of the study's objectives."""
         return tuple(float(self.values[name]) for name in names)
 
     def by_cause(self, model: str, layer: str) -> dict[str, int]:
@@ -101,7 +100,6 @@ class Rule:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of keys and results that the rule uses."""
         return frozenset(self._expression.names)
 
     def holds(self, values: Mapping[str, Value]) -> bool:

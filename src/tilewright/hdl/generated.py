@@ -53,16 +53,13 @@ def posedge_only(code: Iterable[str]) -> bool:
 
 
 def self_contained(headers: Iterable[str], code: Iterable[str]) -> bool:
-    """Return whether the class members of a design contain its whole state, so that equal bytes mean equal states.
-
-    `headers` declare the classes of the design, and `code` has results of `evaluation`. The result is False for a
-    design with files, time, random numbers, queues or strings, whose state is outside of the members, and for a design
-    that prints text, because a skipped cycle would print nothing.
-    """
+    """Return whether the classes of a design contain its whole state, so that equal bytes mean equal states."""
     for header in headers:
         state = STATE.search(header)
         if state is None or not all(MEMBER.fullmatch(line) for line in state[1].rstrip().split("\n")):
             return False
+    # Files, time, random numbers, queues and strings have a state outside of the members. A design that prints text
+    # must not skip cycles, because a skipped cycle would print nothing.
     return not any(HIDDEN.search(text) or not all(map(PURE.fullmatch, CALLED.findall(text))) for text in code)
 
 

@@ -68,16 +68,14 @@ class MacArray(Part):
 
 
 def products(m: Module, shared: Value, others: Sequence[Value], name: str, logic: bool = False) -> list[Value]:
-    """Return the products of `shared` and each of the signed `others` (one or two), one cycle later.
-
-    The products use one multiplier block, even if there are two. With `logic`, a single product uses none.
-    """
+    """Return the products of `shared` with `others` (one or two, signed), a cycle later. `logic` is as in `product`."""
     first = others[0]
     bits = len(shared) + len(first)
     if len(others) == 1:
         product = Signal(signed(bits), name=name)
         m.d.sync += product.eq(by_logic(shared, first) if logic else shared * first)
         return [product]
+    # One multiplier block computes both products.
     both = Signal(signed(bits + len(first) + 1), name=f"{name}_both")
     product = Signal(signed(len(both) + len(shared)), name=name)
     m.d.comb += both.eq((others[1] << bits) + first)

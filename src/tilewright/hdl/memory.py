@@ -123,11 +123,9 @@ class BankedMemory(Part):
 
 
 def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value | int]:
-    """Return the write to bank `lane` of a BeatWrite: (data, mask bit, enable bits of the parts of the tile).
-
-    A beat may begin at any tile: bank l gets tile number (l - index) modulo the number of banks.
-    """
+    """Return the write to bank `lane` of a BeatWrite: (data, mask bit, enable bits of the parts of the tile)."""
     log = ceil_log2(tiles.lanes)
+    # A beat may begin at any tile: bank l gets tile number (l - index) modulo the number of banks.
     distance = (lane - beats.index[:log])[:log]
     parts = Mux(beats.whole, (1 << tiles.parts) - 1, 1 << beats.part) if tiles.parts > 1 else 1
     if not log:
@@ -136,7 +134,6 @@ def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value |
 
 
 def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
-    """Return tile number `lane` of the beat `data`."""
     return data.word_select(lane, tiles.tile_bits) if tiles.lanes > 1 else data
 
 
@@ -197,7 +194,6 @@ class PartedMemory(Part):
             m.d.comb += user.data.eq(Array(outputs)[place])
 
     def _part(self, row: Value) -> Value | int:
-        """Return the number of the part that contains row `row` of a bank."""
         within = ceil_log2(self.rows // self.parts)
         return row[within : within + ceil_log2(self.parts)] if self.parts > 1 else 0
 

@@ -132,7 +132,6 @@ def _placed(name: str, path: tuple[str, ...], namesakes: list[tuple[str, ...]]) 
 
 
 def _ports(component: Any) -> Iterator[tuple[str, bool, Any]]:
-    """Yield (name, is input, signal) for each port of a component."""
     for path, member, value in component.signature.flatten(component):
         yield "__".join(map(str, path)), member.flow is In, value
 

@@ -41,10 +41,8 @@ def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
 
 
 def drive(target: Any, depth: int = 1, /, **values: Any) -> list[Any]:
-    """Return assignments of `values` to the ports or fields of `target` with these names.
-
-    `src` attributes name the Python line that is `depth` calls above this function.
-    """
+    """Return assignments of `values` to the ports or fields of `target`. Their `src` is `depth` calls above."""
+    # Without a depth, all assignments would have the source line of this function.
     assignments = []
     for name, value in values.items():
         assignments.append(Value.cast(getattr(target, name)).eq(value, src_loc_at=depth))
@@ -52,7 +50,6 @@ def drive(target: Any, depth: int = 1, /, **values: Any) -> list[Any]:
 
 
 def clear(*registers: Any) -> list[Any]:
-    """Return assignments of 0."""
     assignments = []
     for register in registers:
         assignments.append(Value.cast(register).eq(0, src_loc_at=1))
@@ -70,7 +67,6 @@ def expose(m: Module, inner: Any, outer: Any) -> None:
 
 
 def after(m: Module, value: Any, cycles: int, name: str = "later") -> Any:
-    """Return `value` delayed by `cycles` cycles."""
     for _ in range(cycles):
         later = Signal.like(value, name=name, src_loc_at=1)
         m.d.sync += later.eq(value)

@@ -60,10 +60,7 @@ def library(
 
 
 def program(subject: str, output: Path, source: Path, flags: Sequence[str], libraries: Sequence[str]) -> str:
-    """Compile a C file into a program and return the compiler's warnings.
-
-    Raises InputError, naming `subject`, with the compiler's messages.
-    """
+    """Compile a C file into a program. Return the warnings. Raises InputError, naming `subject`, with the errors."""
     warnings = _compiled(
         subject,
         output,

@@ -47,7 +47,6 @@ class Server:
 
 
 def shown(lines: Iterable[object]) -> str:
-    """Return lines as text for stderr."""
     return "".join(f"tilewright: {line}\n" for line in lines)
 
 
@@ -86,11 +85,9 @@ def _received(requests: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _process_of(host: socket.socket) -> int:
-    """Return the process id of the host.
-
-    On Linux, the socket knows the process id, even if the host has already ended. On other systems, the host is the
-    parent of this process.
-    """
+    """Return the process id of the host."""
+    # On Linux, the socket knows the process id even if the host has already ended. On other systems, the host is the
+    # parent of this process.
     if not hasattr(socket, "SO_PEERCRED"):
         return os.getppid()
     number: int = struct.unpack("3i", host.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]

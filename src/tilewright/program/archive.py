@@ -111,7 +111,7 @@ def read(path: str | Path, form: Format) -> tuple[dict[str, Any], dict[str, Arra
 
 @contextmanager
 def damage_of(form: Format) -> Iterator[None]:
-    """Run a `with` block that decodes an archive, and raise ProgramError in place of the exceptions in DAMAGE."""
+    """Run a `with` block that decodes an archive. Raises ProgramError in place of the exceptions in DAMAGE."""
     try:
         yield
     except DAMAGE as error:
@@ -120,7 +120,6 @@ def damage_of(form: Format) -> Iterator[None]:
 
 
 def _body(data: Any, form: Format) -> dict[str, Any]:
-    """Check and remove the format and the version of the JSON object."""
     if type(data) is not dict or data.pop("format", None) != form.name:
         raise ProgramError(form.header, f"is not a '{form.name}'")
     version = data.pop("version", None)

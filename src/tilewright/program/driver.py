@@ -18,7 +18,6 @@ def filled(folder: Path, names: Sequence[str], values: Mapping[str, object]) -> 
 
 
 def string(text: str) -> str:
-    """Return text as a C string literal in printable ASCII."""
     # Octal escapes end after three digits. Hexadecimal escapes would continue with any digits that follow.
     data = text.encode("utf-8", "replace")
     plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in data)

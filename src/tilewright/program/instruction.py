@@ -236,7 +236,6 @@ def _array(column: Array | Sequence[int]) -> Array:
 
 
 def rows(columns: Mapping[str, Column]) -> list[dict[str, int]]:
-    """Convert {field: column} to {field: value} for each instruction."""
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in values]
 
@@ -345,7 +344,6 @@ class Notation:
     flags: Callable[[Mapping[str, int]], Mapping[str, str]]
 
     def show(self, values: Mapping[str, int]) -> str:
-        """Return an instruction {field: value} as a line of text."""
         code = values[self.opcode]
         return f"{self.mnemonics.show(code)} {self.forms[code].show(values, self.flags(values))}".rstrip()
 
@@ -374,7 +372,6 @@ class InstructionSet:
 
     @cached_property
     def notation(self) -> Notation:
-        """The text form of the instructions."""
         forms = {int(code): Form(self.layout, self.operands[code], names=self.names) for code in self.codes}
         flags = {name: name for name in self.flags}
         return Notation(self.opcode, Names.of(self.codes), forms, lambda _: flags)

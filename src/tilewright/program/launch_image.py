@@ -170,7 +170,6 @@ class LaunchImage:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The segments that the launch returns to the host."""
         return tuple(segment.name for segment in self.segments if segment.kind in RETURNED)
 
 

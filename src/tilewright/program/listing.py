@@ -83,7 +83,6 @@ class Directive:
         return values, {**where, "": words[-1]}
 
     def show(self, values: Mapping[str, Any]) -> list[str]:
-        """Return the words of a line with these values."""
         named = [(name, kind) for name, kind in self.named.items() if name in values]
         return [
             *(kind.show(values[name]) for name, kind in self.values.items()),
@@ -115,15 +114,12 @@ class Text:
     sections: list[Section] = field(default_factory=list)
 
     def of(self, directive: str) -> list[Section]:
-        """Return the sections of one directive."""
         return [section for section in self.sections if section.directive == directive]
 
     def data(self, directive: str) -> bytes:
-        """Return the bytes of all sections of one directive."""
         return b"".join(section.data for section in self.of(directive))
 
     def code(self, directive: str) -> list[Any]:
-        """Return the code of all sections of one directive."""
         return [line for section in self.of(directive) for line in section.code]
 
 
@@ -145,7 +141,6 @@ class Grammar:
     zeros: bool = True
 
     def write(self, text: Text) -> str:
-        """Return the text of one launch."""
         return "".join(f"{line}\n" for line in self._lines(text))
 
     def read(self, text: str) -> list[Text]:
@@ -187,7 +182,6 @@ class _Reader:
             self._launch(grammar.unnamed, {})
 
     def line(self, words: Sequence[Word]) -> None:
-        """Read a line that is not empty."""
         first = words[0]
         if first.text == ".launch":
             self._named(words)
@@ -357,7 +351,6 @@ def image_text(
 
 
 def isa_text(isa: InstructionSet) -> LaunchText:
-    """Return the text form of launch images with the instructions of `isa`."""
 
     def lines(insns: Raw) -> list[str]:
         return [isa.notation.show(row) for row in rows(isa.decode(insns))]

@@ -124,7 +124,6 @@ class Placement:
 
     @property
     def nbytes(self) -> int:
-        """The size of the memory, in bytes."""
         return prod(self.slots) * (self.planes or self.dtype.itemsize)
 
     def arrange(self, values: Array, padding: int | None = None) -> Array:
@@ -184,10 +183,7 @@ class Placement:
 
     @property
     def where(self) -> Array:
-        """The offsets in memory of each element's bytes, lowest byte first: int64 [*shape, bytes of an element].
-
-        Elements without a slot have the offset NOWHERE.
-        """
+        """The offsets of the bytes of each element, lowest first: int64 [*shape, bytes]. NOWHERE: no slot."""
         slot = self.slot[..., None]
         if self.planes:
             offset = slot + prod(self.slots) * np.arange(self.planes)

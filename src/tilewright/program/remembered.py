@@ -54,7 +54,6 @@ class Remembered:
             self._file.execute(_TABLE)
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, or None if the key is missing."""
         if self._file is None:
             return None
         name = _name(key)
@@ -99,7 +98,6 @@ def _name(key: str) -> bytes:
 
 
 def _packed(value: Any) -> bytes:
-    """Return a value as JSON, compressed if it is long."""
     # zlib's data begins with `x`, and JSON does not, so `_unpacked` can tell them apart.
     data = json.dumps(value, separators=(",", ":")).encode()
     return zlib.compress(data, 1) if len(data) > LONG else data

@@ -90,7 +90,6 @@ def number(show: str = "d", low: int = 0, high: int = (1 << 63) - 1) -> WordType
 
 
 def choice(names: Iterable[str]) -> WordType:
-    """Return the type of a word that must be one of `names`."""
     allowed = tuple(names)
 
     def read(word: Word) -> str:

@@ -61,7 +61,7 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Run a `with` block without printed messages, such as the quantiser's advice to preprocess the model."""
+    # The quantiser prints advice (such as to preprocess the model) that does not apply here.
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -72,10 +72,7 @@ def _quiet() -> Iterator[None]:
 
 
 def quantize(task: Task) -> ModelProto:
-    """Return the QDQ model of a task. The metadata of a `tflm` model contains its rounding mode.
-
-    Raises UnsupportedError if onnxruntime's quantiser fails.
-    """
+    """Return the QDQ model of a task. Raises UnsupportedError if onnxruntime's quantiser fails."""
     scheme = task.options.scheme
     model = _run_quantiser(task)
     if scheme == "affine":

@@ -71,7 +71,6 @@ def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
 
 
 def _loaded(path: Path, until: Collection[str]) -> ModelProto:
-    """Read an ONNX file with its external data. Raises ModelError, naming tensor and file, if data is missing."""
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -133,10 +132,7 @@ def real_inputs(model: ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def prepare(model: ModelProto, where: str) -> ModelProto:
-    """Return the model after onnxruntime's preprocessing for quantisation.
-
-    Raises UnsupportedError if the preprocessing fails.
-    """
+    """Return the model after onnxruntime's preprocessing. Raises UnsupportedError if the preprocessing fails."""
     try:
         prepared = _preprocess(model)
         used = {node.domain for node in prepared.graph.node} | {""}
@@ -221,7 +217,6 @@ def title(node: onnx.NodeProto) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first non-empty line of an error, or the name of its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 

@@ -71,7 +71,6 @@ class Groups:
             self._parent[name] = roots[0]
 
     def roots(self) -> dict[str, str]:
-        """Return {name: representative of its group}."""
         return {name: self.root(name) for name in self._parent}
 
 

@@ -1,7 +1,4 @@
-"""Compares the quantised model with the float model: SNR per tensor, top-1 accuracy, and nodes in float32.
-
-The report is printed as a table or as JSON.
-"""
+"""Compares the quantised model with the float model: SNR per tensor, top-1 accuracy, and nodes in float32."""
 
 from __future__ import annotations
 
@@ -123,13 +120,10 @@ def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
 
 
 def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
-    """Return the name and the operators of the layer that computes a tensor.
-
-    A Relu, a Clip or an addition belongs to the layer of the previous node, unless the tensor between them is in
-    `shown`.
-    """
+    """Return the name and the operators of the layer that computes a tensor."""
     node = net.producer[tensor]
     kinds = [node.op_type]
+    # A Relu, a Clip or an addition belongs to the layer of the node before it, unless the tensor between them is shown.
     while node.op_type in (*ACTIVATIONS, "Add"):
         read = node.input if node.op_type == "Add" else node.input[:1]
         before = [net.producer[name] for name in read if name in net.producer and name not in shown]
@@ -210,13 +204,10 @@ def shifts_of(result: Pow2Result) -> dict[str, int]:
 
 
 def float_nodes(original: ModelProto, quantised: ModelProto, result: Pow2Result | None) -> tuple[FloatNode, ...]:
-    """Return the nodes that run in float32.
-
-    For pow2, these are the nodes that the plan assigns to the host. For other schemes (`result` is None), these are the
-    nodes whose results are not quantised.
-    """
+    """Return the nodes that run in float32: by the plan for pow2, else those whose results are not quantised."""
     net = Network(original)
     quantised_tensors = counterparts(quantised)
+    # Only pow2 has a plan with reasons.
     reasons = {step.name: step.reason for step in result.plan.steps if step.role == "host"} if result else {}
     # If only the result of a following ReLU is quantised, the node is also computed in codes, together with the ReLU.
     for node in net.nodes if result is None else ():

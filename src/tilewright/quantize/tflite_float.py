@@ -98,10 +98,7 @@ class Conversion:
         activation: Activation = "none",
         **attributes: Any,
     ) -> None:
-        """Add a node with one result, and store the result. Its inputs are `x` [input 0 of the call] and `constants`.
-
-        If `first`, the node computes with channels first.
-        """
+        """Add a node of `x` and `constants`, and store its result. If `first`, it computes with channels first."""
         x = call.tensor(0) if x is None else x
         inputs = [self.value(x, first)]
         inputs += [self.constant(name, data) for name, data in (constants or {}).items()]
@@ -148,11 +145,9 @@ class Conversion:
         return names[name]
 
     def prefers_first(self, tensors: Sequence[Tensor], rank: int) -> bool:
-        """Return whether an element-wise operator should compute with channels first.
-
-        It should if some computed operand exists only with channels first, and if all operands have four axes.
-        """
+        """Return whether an element-wise operator should compute with channels first."""
         computed = [tensor for tensor in tensors if tensor.data is None]
+        # An operand that exists only with channels first would otherwise need a transpose.
         is_first = any(x.name in self.channels_first and x.name not in self.in_file_order for x in computed)
         return rank == 4 and is_first and all(len(x.shape) == 4 for x in computed)
 

@@ -218,10 +218,7 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        """Whether `cycles` measure the whole network, because the host ran no multiply-accumulate.
-
-        A network that has no multiply-accumulates is complete if the host ran no step.
-        """
+        """Whether `cycles` measure the whole network: the host ran no MAC, or if there are none, no step."""
         if self.macs:
             return self.macs_on_target == self.macs
         return all(layer.where != HOST for layer in self.layers)

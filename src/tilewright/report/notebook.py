@@ -91,10 +91,7 @@ def table(result: Result) -> Any:
 
 
 def plot(result: Result) -> Any:
-    """Return a matplotlib figure: a bar for each layer on the target, divided by the causes of its cycles.
-
-    Raises InputError if matplotlib is not installed, or if the run has no cycles.
-    """
+    """See `RunResult.plot`. Raises InputError if matplotlib is not installed, or if the run has no cycles."""
     layers = [layer for layer in result.layers if layer.cycles]
     if not layers:
         raise InputError("plot", "this run has no cycles to show", "choose a timing model")

@@ -155,16 +155,14 @@ class Sweep(NamedTuple):
 
 @compiled
 def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
-    """Add to `change` [scratchpads, times] by how much the number of live elements changes at each time.
-
-    The last read of a value is known only when another value replaces the value, or when the launch ends. Therefore the
-    changes for a value are added then.
-    """
+    """Add to `change` [scratchpads, times] by how much the number of live elements changes at each time."""
     read = sweep.read
     begun = sweep.begun
     until = sweep.until
     pad = sweep.pad
     size = sweep.size
+    # The last read of a value is known only when another value replaces it, or when the launch ends. Until then, the
+    # changes for this value are not added.
     for place in range(len(sweep.order)):
         step = sweep.order[place]
         count = 0

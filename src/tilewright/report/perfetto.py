@@ -23,10 +23,7 @@ DIGITS = 6
 
 
 def require(path: str | Path) -> None:
-    """Check that the format of `path` can be written. The check comes before a long run.
-
-    Raises InputError if the format needs a package that is not installed.
-    """
+    """Check before a run that the format of `path` can be written. Raises InputError if a package is missing."""
     if Path(path).suffix == ".json":
         return
     try:

@@ -1,7 +1,4 @@
-"""The report of a run on the terminal: the coverage, a table of layers, then facts.
-
-If the output is not a terminal, the report is plain ASCII.
-"""
+"""The report of a run: the coverage, a table of layers, then facts. Piped output is plain ASCII."""
 
 from __future__ import annotations
 
@@ -78,11 +75,7 @@ def show(summary: Summary, to: Console | None = None) -> None:
 
 
 def _layers(result: Result, fit: Fit | None = None) -> Grid:
-    """Return the table of layers. With `fit`, its texts are shortened to fit the terminal.
-
-    If the table omits the column `where`, the last column marks the layers on the host. A reason that is longer than
-    one line is printed once, for the first layer. Later layers with the same reason refer to this layer.
-    """
+    """Return the table of layers. With `fit`, its texts are shortened to fit the terminal."""
     from tilewright.report.table import Grid
 
     rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
@@ -93,6 +86,7 @@ def _layers(result: Result, fit: Fit | None = None) -> Grid:
         on_host = layer.where == HOST
         if on_host and fit:
             before = "host: " if "where" in fit.dropped else ""
+            # A reason of several lines is printed once, for the first layer. Later layers refer to this layer.
             named = first.setdefault(layer.reason, layer.name)
             repeats = named != layer.name and len(before + layer.reason) > fit.widths[-1]
             row[CAUSE] = before + (f"as {named}" if repeats else layer.reason)

@@ -1,7 +1,4 @@
-"""The result of a run for Python and notebooks: the measurements, and methods that show or write the result.
-
-The imports are inside the methods, so that `import tilewright` stays fast.
-"""
+"""The result of a run. Its methods import what they need, so that `import tilewright` stays fast."""
 
 from __future__ import annotations
 
@@ -63,10 +60,7 @@ class RunResult(Result):
         perfetto.write(self, path)
 
     def compare(self, other: Result) -> Comparison:
-        """Return the difference of two runs: the cycles of `other` minus those of this run, by layer and by cause.
-
-        Layers are matched by name. Therefore the runs may be on different targets.
-        """
+        """Return the cycles of `other` minus those of this run, by layer and cause. Layers are matched by name."""
         from tilewright.report.compare import compare
 
         return compare(self.to_json(), other.to_json())

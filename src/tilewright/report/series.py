@@ -54,23 +54,16 @@ def series(trace: Trace, windows: int = WINDOWS) -> tuple[Series, ...]:
 
 
 def bandwidth(trace: Trace, windows: int = WINDOWS) -> tuple[Series, Series]:
-    """Return the DRAM bandwidth of reads and of writes, averaged over each of at most `windows` windows.
-
-    A trace does not have the time of each transferred byte. Therefore the bytes of a step are spread evenly from its
-    start to its end. Instruction fetches (`Trace.fetch_bytes`) are excluded, because a trace does not have their times.
-    """
+    """Return the average DRAM bandwidth of reads and of writes in each of at most `windows` windows."""
+    # A trace does not have the time of each transferred byte. Therefore the bytes of a step are spread evenly from its
+    # start to its end. Instruction fetches have no times at all, and are excluded.
     moved = (("DRAM read", trace.bytes_read), ("DRAM write", trace.bytes_written))
     first, second = (_series(name, "bytes/cycle", *_rates(trace, bytes_of, windows)) for name, bytes_of in moved)
     return first, second
 
 
 def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
-    """Return the edges of the windows, and the average bytes per cycle after each edge (0 after the last edge).
-
-    A step moves its bytes at a constant rate, which the loop below adds at the step's start and subtracts at its end.
-    Each time, the loop changes the sum of the window that contains this moment, and the rate of all later windows. Thus
-    the time of the loop does not depend on the number of windows that a step covers.
-    """
+    """Return the edges of the windows, and the average bytes per cycle after each edge (0 after the last edge)."""
     width = max(1, -(-trace.cycles // windows))
     edges = np.append(np.arange(0, trace.cycles, width), trace.cycles)
     count = len(edges) - 1
@@ -88,6 +81,9 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
     active = np.zeros(count)
     running = np.zeros(count, np.int64)
     touched = np.bincount(into, minlength=count)
+    # A step moves its bytes at a constant rate, which the loop adds at the step's start and subtracts at its end. Each
+    # time, the loop changes the sum of the window that contains this moment, and the rate of all later windows. Thus
+    # the time of the loop does not depend on the number of windows that a step covers.
     for time, inside, sign in ((start[long], start[long], 1), (end[long], end[long] - 1, -1)):
         window = inside // width
         in_window += sign * np.bincount(window, rate * (edges[window + 1] - time), count)

@@ -110,10 +110,8 @@ class Summary:
 
 
 def predict(graph: Graph | None, outputs: Mapping[str, Array]) -> tuple[int, ...] | None:
-    """Return the class with the highest score for each sample, or None if the output is not one vector of scores.
-
-    An output with the shape of an input is a reconstruction (as of an autoencoder), not a vector of scores.
-    """
+    """Return the class with the highest score for each sample, or None if the output is not one vector of scores."""
+    # An output with the shape of an input is a reconstruction (as of an autoencoder), so it has no classes.
     scores = _scores(graph, outputs)
     return None if scores is None else tuple(int(best) for best in np.argmax(scores, axis=1))
 
@@ -149,7 +147,6 @@ def _scores(graph: Graph | None, outputs: Mapping[str, Array]) -> Array | None:
 
 
 def cells(index: int, layer: Layer) -> dict[str, str]:
-    """Return a layer's row of the table of layers: {column name: text}."""
     on_host = layer.where == "host"
     return dict(
         zip(
@@ -217,7 +214,6 @@ class Fact(NamedTuple):
 
 
 def facts(summary: Summary) -> Iterator[Fact]:
-    """Yield the lines of the report that follow the table of layers."""
     result = summary.result
     yield Fact("MACs", machine_macs(result))
     yield Fact("inputs", summary.source)

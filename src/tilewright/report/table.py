@@ -150,11 +150,9 @@ def _words(text: str) -> int:
 
 
 def _shared(least: Sequence[int], most: Sequence[int], room: int) -> tuple[int, ...]:
-    """Return a width for each column, between `least` and `most`. The sum of the widths is at most `room`.
-
-    Wide columns share the space evenly: their common width grows until the table is full.
-    """
+    """Return widths between `least` and `most`, with a sum of at most `room`. Wide columns get equal widths."""
     best = tuple(least)
+    # The common width of wide columns grows until the table is full.
     for level in range(1, max(most) + 1):
         widths = tuple(min(max(level, low), high) for low, high in zip(least, most, strict=True))
         if sum(widths) > room:

@@ -169,11 +169,7 @@ class _Drawing:
             yield Event(self._track(f"{FETCH}{WAITS}"), "command queue full", offset + start, end - start, about)
 
     def _steps(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
-        """Yield a slice for each step, and a slice for its wait.
-
-        Slices of a track must not overlap. Therefore a step's slice stops where the next step of the unit starts. Then
-        `args` say when the step really ends.
-        """
+        """Yield a slice for each step, and a slice for its wait."""
         from tilewright.sim.order import match_tokens
 
         table = trace.table
@@ -201,6 +197,7 @@ class _Drawing:
                 args |= {"wait cycles": wait, "waited for": reason}
             if contention:
                 args["DRAM contention cycles"] = contention
+            # Slices of a track must not overlap. Therefore a step's slice stops where the next step of the unit starts.
             if until < end:
                 args["cycles until its end"] = end - start
             if read:

@@ -163,10 +163,7 @@ def left_shift(scale: float, exact_shifts: Sequence[int]) -> int | None:
 
 
 def in_12288ths(x: Array, scale: float, left: int | None) -> Array:
-    """Convert int16 codes to units of 1 / 12288, by a 15-bit multiplier and a shift with ties upwards.
-
-    `left` is the result of `left_shift` for the scale.
-    """
+    """Convert int16 codes to units of 1 / 12288. `left` is the result of `left_shift` for the scale."""
     if left is not None:
         return x * (3 << left)
     multiplier, shift = float(np.float32(scale)) * 4096.0 * 3.0, 0

@@ -116,7 +116,6 @@ class Window:
         return rows // self.stride[0] + 1, columns // self.stride[1] + 1
 
     def pad(self, x: Array, value: int = 0) -> Array:
-        """Pad x (B, H, W, C) with `value`."""
         if not any(self.padding):
             return x
         top, bottom, left, right = self.padding
@@ -138,12 +137,10 @@ class Window:
     def same(
         cls, size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
     ) -> Window:
-        """Return a window with TensorFlow's SAME padding for an input of `size`.
-
-        Each axis has `ceil(size / stride)` outputs. If the padding is odd, the extra position follows the input.
-        """
+        """Return a window with TensorFlow's SAME padding: each axis has `ceil(size / stride)` outputs."""
         padding: list[int] = []
         for extent, k, s, d in zip(size, kernel, stride, dilation, strict=True):
             total = max(0, (-(-extent // s) - 1) * s + (k - 1) * d + 1 - extent) if s > 0 else 0
+            # If the padding is odd, the extra position follows the input.
             padding += [total // 2, total - total // 2]
         return cls(kernel, stride, (padding[0], padding[1], padding[2], padding[3]), dilation)

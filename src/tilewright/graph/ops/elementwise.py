@@ -77,10 +77,7 @@ class Sum(Broadcast):
         return multiply_by_real(total, twice_max / ((1 << extra) * np.float64(site.output.scale)))
 
     def shifts(self, site: Site) -> tuple[int, int, int]:
-        """Return the log2 of three factors: of a and b (to the finer of their scales), and of the sum (to the output).
-
-        Raises ModelError if a ratio of scales is not a power of two.
-        """
+        """Return the log2 of the factors of a, b and the sum. Raises ModelError if one is not a power of two."""
         # The operand with the coarser scale is shifted left, so that neither operand loses a bit before the sum.
         scales = [site.input(index).scale for index in (0, 1)]
         finer = min(scales)
@@ -197,10 +194,7 @@ class Quantize(Unary):
 
 
 def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
-    """Return `round(x / scale)`, the codes without the zero point, as the runtime of a rounding mode rounds.
-
-    NaN becomes 0, or the lowest code in onnxruntime.
-    """
+    """Return the codes `round(x / scale)` without the zero point. NaN becomes 0 (onnxruntime: the lowest code)."""
     if rounding.elementwise == "pow2":  # ties upwards
         return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
     if rounding.elementwise == "ort":  # division; ties to even

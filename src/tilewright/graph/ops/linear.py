@@ -89,10 +89,7 @@ class SumOfProducts(Single):
         return None if self.shift is not None else site.optional(3)
 
     def lift(self, site: Site) -> int:
-        """Return the number of bits by which the residual is shifted left before it is added to the sums.
-
-        Raises ModelError if the scales do not give one shift of 0..MAX_LIFT for all channels.
-        """
+        """Return the left shift of the residual. Raises ModelError if channels need several, or none in 0..MAX_LIFT."""
         scales = site.input(1).scales * site.input(0).scale
         lifts = set(power_of_two(site.input(3).scale / scales, site.where).tolist())
         wrong = len(lifts) > 1 or not 0 <= min(lifts) <= MAX_LIFT
@@ -105,10 +102,7 @@ class SumOfProducts(Single):
         """Return the sums before the bias, int32 or int64 (S, *out_shape). x has a sample axis, w has none."""
 
     def finish(self, site: Site, acc: Array, rounding: Rounding, residual: Array | None = None) -> Array:
-        """Add the bias and the residual to the accumulators `acc` (S, *out_shape), requantise and clamp.
-
-        Return codes of the same shape.
-        """
+        """Add bias and residual to the accumulators `acc` (S, *out_shape). Return requantised and clamped codes."""
         # Bias and residual are at the scale of the sums, so the only rounding is the requantisation.
         if site.optional(2) is not None:
             acc = acc + site.constant(2)  # int32 sums wrap, as in the kernels

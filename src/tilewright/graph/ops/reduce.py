@@ -155,7 +155,6 @@ class Reduction(Shaped):
         return tuple(extent for axis, extent in enumerate(shape) if axis not in self.axes)
 
     def count(self, site: Site) -> int:
-        """Return the number of input elements per output element."""
         return prod(site.input(0).shape[axis] for axis in self.axes)
 
 

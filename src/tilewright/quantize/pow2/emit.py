@@ -125,11 +125,9 @@ class Writer:
 
 
 def exact(model: ModelProto) -> ModelProto:
-    """Convert a pow2 model to float32 operators with which onnxruntime reproduces its integer arithmetic.
-
-    Tensors keep their names. Scales are powers of two, so codes, and sums of products up to 2**24 times their scale,
-    are exact in float32. A larger int32 sum may be rounded to 24 bits before its shift.
-    """
+    """Convert a pow2 model to float32 operators whose results in onnxruntime equal its integer arithmetic."""
+    # Scales are powers of two, so codes, and sums of products up to 2**24 times their scale, are exact in float32. A
+    # larger int32 sum may be rounded to 24 bits before its shift.
     averaging = any(node.op_type in AVERAGES for node in model.graph.node)
     net = Network(shape_inference.infer_shapes(model) if averaging else model)
     fresh = Names(tensors_of(model))

@@ -98,7 +98,6 @@ def _not_an_average(net: Network, node: NodeProto) -> str:
 
 
 def divisor(net: Network, node: NodeProto) -> int:
-    """Return the number of elements over which an averaging node takes the mean."""
     if node.op_type == "AveragePool":
         return prod(attribute(node, "kernel_shape"))
     return prod(net.shape(node.input[0])) // prod(net.shape(node.output[0]))
@@ -165,13 +164,10 @@ def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> P
 
 
 def _fuse(net: Network, residuals: bool) -> list[Step]:
-    """Make a step for each node. A Relu or Clip is fused if it is the only reader of a product, sum or average.
-
-    With `residuals`, an addition and the product that computes one of its operands become one step, at the position of
-    the addition.
-    """
+    """Make a step for each node. A Relu or Clip is fused if it is the only reader of a product, sum or average."""
     # `fused` has the results of nodes that belong to another step. Nodes are in execution order, so products and
     # additions are visited before the activations that read them.
+    # The step of a fused addition has the position of the addition, because both operands exist there.
     product_of = {
         add.output[0]: product for add in net.nodes if residuals and (product := _joined_product(net, add)) is not None
     }
@@ -201,11 +197,8 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
 
 
 def _joined_product(net: Network, add: NodeProto) -> NodeProto | None:
-    """Return the Conv or Gemm that can be fused with an addition, or None.
-
-    The addition must be the only reader of the result, all shapes must be equal, and a tensor must not be added to
-    itself. If both operands are possible, the one with the larger weights is returned.
-    """
+    """Return the Conv or Gemm whose only reader is the addition `add` and that can be fused with it, or None."""
+    # A residual has the shape of the sums, so all shapes must be equal.
     shapes = {net.shape(name) for name in (*add.input, *add.output)}
     if add.op_type != "Add" or len(shapes) > 1 or any(net.is_constant(name) for name in add.input):
         return None

@@ -136,12 +136,9 @@ class Scales:
         return self.of(step.residual) - self.accumulator(step)
 
     def _reach(self, step: Step, exponent: int) -> float:
-        """Return the largest possible magnitude of a step's int32 sum, if its weights have the exponent `exponent`.
-
-        The sum includes the bias, the residual, and the half that is added for rounding.
-        """
+        """Return the largest possible magnitude of a step's int32 sum, if its weights have the exponent `exponent`."""
         net = self.plan.net
-        half = 1 << (MAX_SHIFT - 1)
+        half = 1 << (MAX_SHIFT - 1)  # at most this is added for rounding
         if not step.weights:
             return 128.0 * 128.0 * net.shape(step.inputs[0])[-1] + half
         # The worst case for an output channel: all inputs have the magnitude 128 and the signs of their weights.
