@@ -216,7 +216,7 @@ def _content(walk: Walk, memory: Callable[[str], Array], dram: Callable[[int, in
 
 
 def samples_do_not_influence_each_other(target: Target) -> None:
-    """Check that a sample has the same outputs (and the same cycles by an order pass) alone and among others."""
+    """Check that a sample has the same outputs in a run of one sample and in a run of several samples."""
     program = _program(target)
     together = run(program, inputs())
     for index in range(SAMPLES):

@@ -56,7 +56,7 @@ def best_offer(program: Program) -> Offer | None:
             continue  # this machine cannot be built with the option
         taken = [site for site in left if target.takes(site, config, program.rounding)]
         offers.append(Offer(setting, len(taken), sum(site.node.op.macs(site) for site in taken)))
-    # Of equal numbers of MACs, most layers win. Of equal numbers of layers, the first option of the target wins.
+    # Of options with equal MACs, the option with the most layers wins, then the target's first option.
     best = max(offers, key=lambda offer: (offer.macs, offer.layers), default=None)
     return best if best and best.layers else None
 

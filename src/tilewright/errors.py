@@ -31,7 +31,7 @@ def at_shell() -> Iterator[None]:
 
 
 def option(shell: str, python: str = "") -> str:
-    """Return an option as the user writes it: `shell`, or in Python `python` (or `shell` without its dashes)."""
+    """Return an option as written in a shell, or in Python: `python`, or if it is empty, `shell` without dashes."""
     return shell if _AT_SHELL.get() else python or shell.lstrip("-")
 
 

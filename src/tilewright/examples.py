@@ -13,7 +13,7 @@ LEFT_OUT = ("__pycache__", ".mypy_cache", ".ruff_cache")
 
 
 def folder() -> Path:
-    """Return the folder of the examples, which a package may lack. Raises InputError if it does not exist."""
+    """Return the folder of the examples. Raises InputError if this installation has no examples."""
     root = checkout()
     examples = root / "examples" if root else Path(__file__).parent / "_examples"
     if not examples.is_dir():

@@ -278,7 +278,7 @@ class _Job:
             peak = figures.macs_per_cycle or self.peak
             share = seconds / len(named)
             layers.append(Layer.of(figures, name, op, self.target.name, macs, seconds=share, macs_per_cycle=peak))
-        layers[0] = replace(layers[0], trace=result.trace, events=result.events)  # they describe the whole launch
+        layers[0] = replace(layers[0], trace=result.trace, events=result.events)  # these describe the whole launch
         return layers
 
     def result(

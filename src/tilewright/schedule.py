@@ -136,7 +136,7 @@ class Uses(NamedTuple):
 
 
 def followed(uses: Uses, parts: Parts, units: int) -> Array:
-    """Return the dependencies of each step, int64 [n, units]: for each unit, its last step that must end before.
+    """Return the dependencies of each step, int64 [n, units]: for each unit, the last of its steps that must end first.
 
     The entry is NOBODY if the step does not depend on the unit.
 
@@ -153,9 +153,9 @@ def followed(uses: Uses, parts: Parts, units: int) -> Array:
 
 @compiled
 def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Array, last: Array) -> None:
-    """Write the result of `followed` to `needs`. The other arrays are working arrays, NOBODY at the start."""
-    # `writer[p]` is the last step that writes part p, and `last[p]` is the last step that uses it. `used[p, u]` is the
-    # last step on unit u that uses part p since the last write to p.
+    """Write the result of `followed` to `needs`. `used`, `writer` and `last` contain NOBODY at the start."""
+    # `writer[p]` is the last step that writes part p, and `last[p]` is the last step that uses part p. `used[p, u]` is
+    # the last step on unit u that uses part p since the last write to p.
     parts = overlaps.shape[0]
     units = needs.shape[1]
     for step in range(uses.unit.shape[0]):

@@ -66,7 +66,7 @@ class Simulation:
         )
 
     def of_bare(self, program: Program, loaded: Loaded | None = None) -> Summary:
-        """Run a program without a network. `loaded` says what made it. Raises the errors of `run.run_bare`."""
+        """Run a program without a network. `loaded` describes its origin. Raises the errors of `run.run_bare`."""
         expected, findings = (loaded.expected, loaded.findings) if loaded else ({}, ())
         result = run_bare(program, timing=self.timing, check=self.check, expected=expected, findings=findings)
         result = result.with_whatifs(whatifs(program, result, None, recompile=self.thorough))

@@ -1,4 +1,4 @@
-"""Run compilers and other programs. They end at the latest when the command that started them ends."""
+"""Run compilers and other programs. No program outlives the command that started it."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Table:
 
 
 def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.0) -> Cost:
-    """Interpolate (size, cost) points. If there is only one, the cost grows as size to the power `steepest`."""
+    """Interpolate (size, cost) points. If there is only one, the cost grows as `size` to the power `steepest`."""
     points = sorted(points)
     for listed, cost in points:
         if listed == size:

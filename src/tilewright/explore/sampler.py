@@ -96,7 +96,7 @@ class GuidedSampler:
         return point
 
     def _ways(self) -> Iterator[Callable[[], int | None]]:
-        """Yield the methods that can choose the next point, in order of preference. The last one never returns None."""
+        """Yield the methods that choose the next point, in order of preference. The last one always finds a point."""
         yield self._between
         measured = len(self._study.machines)
         if measured >= len(FIRST):

@@ -136,7 +136,7 @@ class Study:
         return sum(trial.status == status for point, trial in self.trials.items() if point != BASE)
 
     def refusals(self) -> dict[str, int]:
-        """Return {reason: number of refused machines}, the most first. Reasons with different numbers are joined."""
+        """Return {reason: refused machines}, the most first. Reasons that differ only in numbers are one reason."""
         refused = [trial for point, trial in self.trials.items() if point != BASE and trial.status == REFUSED]
         reasons = {trial.rule: trial.reason for trial in reversed(refused)}
         return {reasons[rule]: count for rule, count in Counter(trial.rule for trial in refused).most_common()}

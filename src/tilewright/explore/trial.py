@@ -32,8 +32,8 @@ class Trial:
     """One machine: its point in the space (or BASE), its varying keys, and its results.
 
     `status` is one of STATUSES, and `reason` says why the machine was not measured. `values` maps the names of keys,
-    sizes and results to their values. `layers[model][layer]` is a list of cycles, one for each of `causes`, which add
-    up to the cycles of the layer. `host[model]` has the layers on the host. `seconds` is the wall time of the
+    sizes and results to their values. `layers[model][layer]` lists the layer's cycles by
+    cause, in the order of `causes`. `host[model]` has the layers on the host. `seconds` is the wall time of the
     measurement.
     """
 

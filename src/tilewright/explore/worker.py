@@ -111,7 +111,7 @@ class Worker:
 
 
 def collecting(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
-    """Measure a machine. The garbage collector must be disabled. It runs after every UNCOLLECTED machines."""
+    """Measure a machine. The garbage collector must be disabled, and runs here after UNCOLLECTED machines."""
     # An enabled collector would scan all objects twice per machine, which takes a tenth of the time.
     if next(_MEASURED) % UNCOLLECTED == UNCOLLECTED - 1:
         gc.collect()

@@ -148,7 +148,7 @@ class _Layout:
         return permuted
 
     def _absorb(self, site: Site) -> bool:
-        """Try to flatten the base of a view of images, and to permute the weights of all readers. Return success."""
+        """Try to flatten the base of a view, and permute the weights of all readers. Return whether this succeeds."""
         x = site.optional(0)
         out = site.output
         view = self.views.get(x.name) if x else None

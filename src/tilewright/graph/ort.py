@@ -86,7 +86,7 @@ def least_outputs(op_type: str, domain: str, opset: int) -> int:
     onnx = package("onnx")
     try:
         return max(1, int(onnx.defs.get_schema(op_type, opset, domain).min_output))
-    except Exception:  # its own SchemaError
+    except Exception:  # onnx's own SchemaError
         return 0
 
 

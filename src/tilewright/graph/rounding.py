@@ -97,7 +97,7 @@ def multiply_by_real(x: Array, real: float | Array) -> Array:
 def multiply_by_reduced_multiplier(x: Array, q: Array, shift: Array) -> Array:
     """Return x * q * 2**(shift - 31) for int64 sums by the rule `reduced`: q is first rounded to 16 bits."""
     # The product of a 48-bit sum and 16 bits fits int64. From 0x7FFF0000 on, rounding would give 1 << 15, which needs
-    # 17.
+    # 17 bits with its sign.
     reduced = np.where(q < 0x7FFF0000, (q + (1 << 15)) >> 16, 0x7FFF)
     down = 15 - shift
     return wrap_int32((x * reduced + (np.int64(1) << (down - 1))) >> down)
@@ -304,7 +304,7 @@ class FixedPoint:
 
     @property
     def largest(self) -> int:
-        """The largest number. It also represents 1 in Q0, whose range ends just below 1."""
+        """The largest number. In Q0, the largest number also represents 1, because the range ends just below 1."""
         return (1 << (self.bits - 1)) - 1
 
     def saturated(self, x: Array) -> Array:

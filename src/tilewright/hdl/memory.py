@@ -138,7 +138,7 @@ def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
 
 
 def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
-    """Return the row of tile `index` in its bank. If `wide`, return that of the next tile in `bank`."""
+    """Return the row of tile `index` in its bank. If `wide`, return the row of the next tile in `bank`."""
     # In the banks before the bank of `index`, the first such tile is one row later.
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row

@@ -41,7 +41,7 @@ def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
 
 
 def drive(target: Any, depth: int = 1, /, **values: Any) -> list[Any]:
-    """Return assignments of `values` to the ports or fields of `target`. Their `src` is `depth` calls above."""
+    """Return assignments of `values` to ports or fields of `target`. Their `src` is the line `depth` calls above."""
     # Without a depth, all assignments would have the source line of this function.
     assignments = []
     for name, value in values.items():

@@ -134,7 +134,7 @@ class Placement:
 
     def collect(self, arranged: Array) -> Array:
         """Return the tensor (S, *shape) from values of the slots (S, *slots). Elements without a slot are 0."""
-        # The inverse of a `take` with repeated elements reads one of their slots, which a later step may have removed.
+        # The inverse of a `take` that repeats elements reads one slot of each, which a later step may have removed.
         # Therefore such a placement uses `slot`, which only has slots of the final arrangement.
         if self.repeats:
             values = arranged.reshape(len(arranged), -1)[:, self.slot]
@@ -183,7 +183,7 @@ class Placement:
 
     @property
     def where(self) -> Array:
-        """The offsets of the bytes of each element, lowest first: int64 [*shape, bytes]. NOWHERE: no slot."""
+        """The offsets of each element's bytes, lowest first: int64 [*shape, bytes]. Without a slot, NOWHERE."""
         slot = self.slot[..., None]
         if self.planes:
             offset = slot + prod(self.slots) * np.arange(self.planes)

@@ -204,7 +204,7 @@ def shifts_of(result: Pow2Result) -> dict[str, int]:
 
 
 def float_nodes(original: ModelProto, quantised: ModelProto, result: Pow2Result | None) -> tuple[FloatNode, ...]:
-    """Return the nodes that run in float32: by the plan for pow2, else those whose results are not quantised."""
+    """Return the nodes that run in float32: for pow2 by the plan, else all with unquantised results."""
     net = Network(original)
     quantised_tensors = counterparts(quantised)
     # Only pow2 has a plan with reasons.

@@ -98,7 +98,7 @@ class Conversion:
         activation: Activation = "none",
         **attributes: Any,
     ) -> None:
-        """Add a node of `x` and `constants`, and store its result. If `first`, it computes with channels first."""
+        """Add a node of `x` and `constants`, and store its result. If `first`, the node uses channels first."""
         x = call.tensor(0) if x is None else x
         inputs = [self.value(x, first)]
         inputs += [self.constant(name, data) for name, data in (constants or {}).items()]

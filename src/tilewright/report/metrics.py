@@ -62,8 +62,8 @@ class Layer(Figures):
     """The figures of a layer: a step of the host, a launch, or one node of a launch.
 
     `macs` counts the multiply-accumulates of the layer, including those with padding. `reason` says why the host runs
-    the layer. Only the first layer of a launch has `trace` and `events`. They are the trace of the whole launch, and a
-    function that counts the events of the whole launch.
+    the layer. Only the first layer of a launch has `trace` and `events`. `trace` is the trace of the whole launch, and
+    `events` counts the events of the whole launch.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Deviation(NamedTuple):
     """The deviation of a real-valued output from the reference.
 
     `largest` is the largest difference. `error` is the sum of the squared differences, and `signal` is the sum of the
-    squared values of the reference. These three ignore all elements that are infinite or NaN. `overflowed` counts the
+    squared values of the reference. These fields ignore all elements that are infinite or NaN. `overflowed` counts the
     elements that differ and are infinite or NaN in the output or in the reference.
     """
 

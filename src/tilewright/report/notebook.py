@@ -1,4 +1,4 @@
-"""A run in a notebook: a short HTML table, a table of data, and a picture. A plain script can use them as well."""
+"""A run in a notebook: a short HTML table, a table of data, and a picture. A script can use the same functions."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Sweep(NamedTuple):
 
 @compiled
 def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
-    """Add to `change` [scratchpads, times] by how much the number of live elements changes at each time."""
+    """Add the change of the number of live elements at each time to `change` [scratchpads, times]."""
     read = sweep.read
     begun = sweep.begun
     until = sweep.until

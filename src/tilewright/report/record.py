@@ -41,7 +41,8 @@ FORMAT = archive.Format("tilewright run", "run.json", "saved run", "save the run
 COLUMNS = ("unit", "kind", "start", "until", "end", "wait", "wait_for", "text", "read", "written")
 #: A longer series is reduced to this many points.
 POINTS = 256
-#: In a launch with more steps, the texts of the instructions would take too much space. The launch has their kinds.
+#: In a launch with more steps, the texts of the instructions would take too much space. Such a launch has
+#: only the kinds of its instructions.
 DESCRIBED = 200_000
 
 _RUN = {
@@ -276,7 +277,7 @@ def _layers(summary: Mapping[str, Any]) -> int:
 
 
 def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -> None:
-    """Check that a launch's arrays fit each other. Raises ProgramError with the name of an array that does not."""
+    """Check that a launch's arrays fit each other. Raises ProgramError with the name of the array that does not fit."""
     for key, rows in _ARRAYS.items():
         array = arrays.get(f"{key}/{index}")
         if array is None or array.dtype != np.int64 or array.ndim != 2 or len(array) != rows:

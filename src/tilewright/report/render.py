@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: The number of characters in a line of piped output.
 PIPED = 160
-#: For a terminal with shorter lines, tables are made as for this length.
+#: Tables are never made for shorter lines than this.
 NARROWEST = 40
 #: The columns that a narrow table of layers omits, in this order.
 DROPPED = ("where", "serial", "DRAM write", "DRAM read", "op", "MACs", "util", "#")
@@ -31,7 +31,7 @@ CAUSE_WIDTH = 30
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """Return a console that prints to `file` (None: stdout). Piped lines have $COLUMNS characters, or else PIPED."""
+    """Return a console that prints to `file` (None: stdout). A piped line has $COLUMNS characters, or PIPED."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 

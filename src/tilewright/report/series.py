@@ -90,7 +90,7 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
         active[1:] += sign * np.cumsum(np.bincount(window, rate, count))[:-1]
         running[1:] += sign * np.cumsum(np.bincount(window, minlength=count))[:-1]
     in_window += active * np.diff(edges)
-    in_window[(running == 0) & (touched == 0)] = 0  # without this, rounding errors remain of the rates above
+    in_window[(running == 0) & (touched == 0)] = 0  # the rates above leave rounding errors
     return edges, np.append(in_window.clip(0) / np.diff(edges), 0.0)
 
 

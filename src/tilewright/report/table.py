@@ -79,7 +79,7 @@ class Grid:
         return Fit(tuple(shown), widths, tuple(name for i, name in enumerate(self.columns) if i not in shown))
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Return the smallest widths of a column in which no word is broken, and in which no text is wrapped."""
+        """Return two widths of a column. With the first, no word is broken. With the second, no text is wrapped."""
         name = self.columns[index]
         head = _words(name)
         cells = [row.cells[index] for row in self.rows if row]
@@ -139,7 +139,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _words(text: str) -> int:
-    """Return the smallest column width that breaks no word of `text`. Longer words than WHOLE break at _BREAKS."""
+    """Return the smallest width that breaks no word of `text`. A word longer than WHOLE may break at _BREAKS."""
     needed = 0
     for word in text.split():
         if cell_len(word) > WHOLE:

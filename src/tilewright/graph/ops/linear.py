@@ -89,7 +89,7 @@ class SumOfProducts(Single):
         return None if self.shift is not None else site.optional(3)
 
     def lift(self, site: Site) -> int:
-        """Return the left shift of the residual. Raises ModelError if channels need several, or none in 0..MAX_LIFT."""
+        """Return the left shift of the residual. Raises ModelError unless all channels have one of 0..MAX_LIFT."""
         scales = site.input(1).scales * site.input(0).scale
         lifts = set(power_of_two(site.input(3).scale / scales, site.where).tolist())
         wrong = len(lifts) > 1 or not 0 <= min(lifts) <= MAX_LIFT

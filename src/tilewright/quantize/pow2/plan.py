@@ -143,9 +143,9 @@ def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> P
     """Decide for each node whether it runs in integers or on the host, and which tensors share a scale.
 
     Matrix products and convolutions run in integers if possible. Averages and moves run in integers if their inputs are
-    integers, and sums if one of their inputs is. With `residuals`, an addition that is the only reader of a
-    convolution's result is part of the sums of the convolution. If `equal_operands`, the operands of other additions
-    share a scale.
+    integers. A sum runs in integers if one of its inputs is an integer. With `residuals`, an addition that is the only
+    reader of a convolution's result is part of the sums of the convolution. If `equal_operands`, the operands of other
+    additions share a scale.
     """
     steps = _fuse(net, residuals)
     integer_steps = _forward(net, steps)
@@ -197,7 +197,7 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
 
 
 def _joined_product(net: Network, add: NodeProto) -> NodeProto | None:
-    """Return the Conv or Gemm whose only reader is the addition `add` and that can be fused with it, or None."""
+    """Return the Conv or Gemm that can be fused with its only reader, the addition `add`, or None."""
     # A residual has the shape of the sums, so all shapes must be equal.
     shapes = {net.shape(name) for name in (*add.input, *add.output)}
     if add.op_type != "Add" or len(shapes) > 1 or any(net.is_constant(name) for name in add.input):
@@ -240,7 +240,7 @@ def _forward(net: Network, steps: list[Step]) -> set[int]:
 
 
 def _backward(net: Network, steps: list[Step], integer_steps: set[int]) -> None:
-    """Add each move (Pad, Reshape ...) whose readers are all integer steps: then it can move codes."""
+    """Add each move (Pad, Reshape ...) whose readers are all integer steps: then the move can move codes."""
     readers: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for name in step.reads:

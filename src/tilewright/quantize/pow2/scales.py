@@ -132,7 +132,7 @@ class Scales:
         return self.of(step.outputs[0]) - self.accumulator(step) + extra
 
     def lift(self, step: Step) -> int:
-        """Return the left shift of a residual to the scale of the int32 sum."""
+        """Return by how many bits a residual is shifted left, to get the scale of the int32 sum."""
         return self.of(step.residual) - self.accumulator(step)
 
     def _reach(self, step: Step, exponent: int) -> float:
