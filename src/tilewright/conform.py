@@ -79,6 +79,7 @@ def cosim(
         if wave and not waved and case.first_cycle is not None:
             run.waveform(wave.path, None if wave.whole else (case.first_cycle - AROUND, case.first_cycle + AROUND))
             waved = True
+        # If no launch differs, `whole` asks for the first launch.
         first = first or run.waveform
         yield case
     if wave and wave.whole and not waved and first:

@@ -167,10 +167,12 @@ def decode(hint: Any, value: Any, where: str) -> Any:
     if origin in (Union, UnionType):
         return _one_of(args, value, where)
     if origin is Literal:
+        # In Python, 1 == 1.0 == True, so the types must be equal, too.
         if any(type(value) is type(arg) and value == arg for arg in args):
             return value
         raise FieldError(where, f"is {shown(value)}", one_of(value, args))
     if origin in (tuple, list, Sequence) and type(value) in (list, tuple):
+        # A tuple without an ellipsis has one type for each element. Otherwise, all elements have the first type.
         hints = args if origin is tuple and args[-1] is not Ellipsis else args[:1] * len(value)
         if len(hints) == len(value):
             parts = [decode(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True))]

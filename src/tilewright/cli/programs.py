@@ -300,6 +300,7 @@ def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[
                 bar(len(compared), len(names) - 1, names[len(compared)])
             elif not as_json:
                 _tell(case)
+    # Lines of text would interrupt the bar, so they follow it.
     if bar and not as_json:
         for case in compared:
             _tell(case)

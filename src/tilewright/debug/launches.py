@@ -195,6 +195,7 @@ class ProgramLaunches(Launches):
     def of_layer(self, name: str) -> int:
         """Return the index of the launch that computes a layer. Raises InputError if the host computes it."""
         for index, launch in enumerate(self.program.launches):
+            # A launch without nodes has one layer with its own name.
             if name in (launch.nodes or (launch.name,)):
                 return index
         for step in self.program.steps:

@@ -188,6 +188,7 @@ def _table(data: Mapping[str, Any]) -> Table:
 def _entry(where: str, values: Mapping[str, Any], technology: str, source: str) -> Entry:
     """Return an entry. Raises FieldError for a size that the event does not have, or for contradicting numbers."""
     event = values["event"]
+    # A row activation and a cycle have no width. Only an SRAM has a capacity.
     sizes = (*(("bits",) if event not in PLAIN else ()), *(("bytes",) if event in (SRAM, SRAM_WRITE) else ()))
     for key in ("bits", "bytes", "picojoules"):
         if values[key] is None and key in (*sizes, "picojoules"):
@@ -269,6 +270,7 @@ def estimate(events: Events, table: Table) -> Energy:
         add(event, 8 * transferred, _per_bit(table, event), event)
     opened = events.activations(table.row_bytes, table.banks)
     add("dram_activate", opened, table.of("dram_activate", 0), "dram_activate")
+    # The energy of a cycle is optional, so it never counts as missing.
     if cycle := table.of("cycle", 0):
         add("cycles", events.cycles, cycle, "cycle")
     ranked = sorted(by.items(), key=lambda item: -item[1].picojoules)

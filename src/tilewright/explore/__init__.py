@@ -113,6 +113,7 @@ def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool
     if study.base is None:
         pool.submit(BASE, {})
     while True:
+        # The base machine keeps one worker busy until its result comes.
         while busy < pool.workers - (not study.base) and not exhausted:
             # Count machines in progress, too, so that the study ends with exactly `wanted` machines.
             if len(study.machines) + len(waiting) + busy >= wanted:

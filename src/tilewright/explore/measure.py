@@ -210,6 +210,7 @@ def measured(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
     seconds = perf_counter() - began
     broken = _excluded(subject, point, keys, config, values)
     unknown = sorted({name for text in subject.rules for name in Rule(text).names} - values.keys())
+    # A rule that excludes the machine is the clearer reason, even if another rule cannot be evaluated.
     if unknown and not broken:
         reason = f"a rule needs {unknown[0]}, which this machine does not have"
         return Trial(point, keys, REFUSED, config.digest(), reason, values, seconds=seconds)
@@ -298,6 +299,7 @@ def _totals(networks: Mapping[str, _Network], about: Mapping[str, Any]) -> dict[
         "host_layers": sum(len(network.host) for network in every),
     }
     spent = [network.picojoules for network in every if network.picojoules is not None]
+    # A sum without the energy of one network would be too small.
     if len(spent) == len(networks):
         totals["energy"] = sum(spent)
     if clock:

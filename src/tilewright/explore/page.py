@@ -100,6 +100,7 @@ def because(study: Study, trial: Trial) -> str:
         return ""
     total = Counter[str]()
     layers = dict[tuple[str, str], Counter[str]]()
+    # A layer may run on only one of the two machines.
     for model, layer in dict.fromkeys(
         (m, name) for compared in (trial, study.base) for m in compared.layers for name in compared.layers[m]
     ):

@@ -28,6 +28,7 @@ def rows(study: Study) -> tuple[list[str], list[dict[str, Any]]]:
     front = {trial.point for trial in study.front()}
     keys = [axis.key for axis in study.space.axes]
     trials = [trial for point, trial in sorted(study.trials.items()) if point != BASE]
+    # The values of a trial include its keys, which have columns of their own.
     values = [name for name in dict.fromkeys(name for trial in trials for name in trial.values) if name not in keys]
     table = [
         dict[str, Any](zip(FIRST, (trial.point, trial.status, trial.reason, trial.point in front), strict=True))

@@ -86,6 +86,7 @@ class Study:
             trial = Trial.from_json(parsed(line))
         except ValueError as error:
             raise FieldError("", f"is not JSON: {error}") from None
+        # The journal may belong to a study of another space.
         if not BASE <= trial.point < self.space.size or (
             trial.point != BASE and trial.set != self.space.at(trial.point)
         ):

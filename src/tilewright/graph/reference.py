@@ -59,6 +59,7 @@ def _samples(tensor: Tensor, array: Array) -> Array:
         quant = f" (scale {tensor.scale:.9g}, zero point {tensor.zero_point})" if tensor.quant else ""
         raise InputError(where, f"is {array.dtype}", f"give {tensor.dtype} values{quant}")
     wide = np.promote_types(array.dtype, np.float32) if array.dtype.kind == "f" else array.dtype
+    # Comparisons with NaN are false, so `not` finds NaN as well.
     if array.dtype.kind == "f" and not (np.abs(array.astype(wide, copy=False)) <= MAX_REAL).all():
         raise InputError(where, f"holds NaN, infinity or a magnitude above {MAX_REAL:g}", "give finite values")
     return array.reshape(array.shape[0], *tensor.shape)

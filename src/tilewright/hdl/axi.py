@@ -65,6 +65,7 @@ class RowBursts(Part):
         ]
 
         def begin(address: Any, size: Any) -> list[Any]:
+            # A row may begin and end in the middle of a beat.
             beats = (address[:log] + size + self.beat_bytes - 1) >> log
             return [row.eq(address), beat.eq(address >> log), left.eq(beats)]
 

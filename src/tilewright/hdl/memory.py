@@ -190,6 +190,7 @@ class PartedMemory(Part):
             place = Signal(range(max(2, len(outputs))))
             lane_bits = user.index[:log] if log else 0
             with m.If(user.en):
+                # The data come one cycle after the request, so the place of the request is stored.
                 m.d.sync += place.eq(lane_bits * self.parts + self._part(user.index >> log))
             m.d.comb += user.data.eq(Array(outputs)[place])
 

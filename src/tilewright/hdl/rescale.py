@@ -57,6 +57,7 @@ class FloatScale(Part):
         product = Signal(2 * MANTISSA)
         exponent = Signal(signed(10))
         negative = Signal()
+        # Exponent 0 means zero or a subnormal number, and SPECIAL means infinity or NaN.
         nothing = Signal()
         huge = Signal()
         m.d.sync += [
@@ -67,6 +68,7 @@ class FloatScale(Part):
             huge.eq(biased == SPECIAL),
         ]
         # Stage 2: round the product to float32.
+        # The highest bit of a product of two mantissas has one of two positions.
         above = product[-1]
         front = Signal(2 * MANTISSA)
         m.d.comb += front.eq(Mux(above, product, product << 1))
@@ -92,6 +94,7 @@ class FloatScale(Part):
         nearest = point[MANTISSA + 1 :]
         integer = Signal(32)
         m.d.comb += integer.eq(Mux(power >= 23, whole << (power - 23)[:3], nearest + (below & (rest | nearest[0]))))
+        # A magnitude below 1/2 becomes 0. From 2**31 on, it saturates.
         none = is_nothing | (power < -1)
         over = is_huge | (power > 30)
         m.d.comb += self.result.eq(

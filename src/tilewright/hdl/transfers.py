@@ -142,6 +142,7 @@ class TileReceiver(Part):
         m.d.comb += [
             zeroes.eq(busy & ~beat & (p.zeros != 0)),
             self.idle.eq(~busy),
+            # Data and padding progress independently, so the end of either may be the last.
             self.completes.eq(
                 busy
                 & ((p.rows == 0) | (beat & ends_row & (p.rows == 1)))
@@ -151,6 +152,7 @@ class TileReceiver(Part):
         ]
         with m.If(zeroes):
             m.d.sync += drive(p, zero=p.zero + 1, zeros=p.zeros - 1)
+            # The next run of padding lies between two rows. After these runs, one run follows the last row.
             with m.If(p.zeros == 1):
                 with m.If(p.middle != 0):
                     m.d.sync += drive(p, zero=p.zero + 1 + p.columns, zeros=p.between, middle=p.middle - 1)

@@ -129,6 +129,7 @@ class LaunchImage:
             DramSegment(**record(_SEGMENT, row, f"{contents.where}: segment {_name_of(row, index)}"))
             for index, row in enumerate(contents.value(list, "segments"))
         )
+        # A scratch segment has no bytes in the file, so a small file can declare any size.
         if sum(segment.size for segment in segments) > MAX_BYTES:
             contents.refuse(f"has more than {MAX_BYTES >> 20} MiB of segments")
         data = {}

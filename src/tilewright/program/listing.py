@@ -260,6 +260,7 @@ class _Reader:
             words[0].refuse(room if self._left or section.data else f"a directive: '{name}' has no bytes here")
         section.data += data
         self._left -= len(data)
+        # A declared size was already counted when the section began.
         if "size" not in section.values:
             self._room -= len(data)
 

@@ -103,6 +103,7 @@ def encode(value: Any, where: str) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and isfinite(value):
+        # NumPy's float64 is a subclass of float.
         return float(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value)}

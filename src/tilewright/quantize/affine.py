@@ -78,6 +78,7 @@ def quantize(task: Task) -> ModelProto:
     if scheme == "affine":
         return model
     net = Network(model)
+    # The second run gets only the scales that must differ from these choices of the first run.
     choices: FixedScales = {}
     for node in net.nodes:
         if node.op_type == "QuantizeLinear":

@@ -236,6 +236,7 @@ class Network:
         self.producer = {name: node for node in self.nodes for name in node.output if name}
         self.consumers: dict[str, list[NodeProto]] = {}
         for node in self.nodes:
+            # A node that reads a tensor twice is one reader.
             for name in dict.fromkeys(node.input):
                 self.consumers.setdefault(name, []).append(node)
         infos = (*model.graph.value_info, *model.graph.input, *model.graph.output)

@@ -52,6 +52,7 @@ def convert(net: Conversion, call: Call, index: int) -> None:
     """Add the nodes of one operator. Raises UnsupportedError for an unsupported operator."""
     if not call.outputs or call.outputs[0] is None or not call.inputs:
         raise UnsupportedError(f"op {index}", f"{call.code} has no inputs or no outputs")
+    # The result of an operator on constants is a constant, and needs no node.
     if net.fold(call):
         return
     name = call.output.name

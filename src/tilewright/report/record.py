@@ -295,6 +295,7 @@ def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -
     steps = arrays[f"steps/{index}"]
     columns = dict(zip(COLUMNS, steps, strict=True))
     count = steps.shape[1]
+    # All limits are exclusive, and a step may end at `cycles`.
     limits = [(columns[name], launch["cycles"] + 1, name) for name in ("start", "until", "end", "wait")]
     for name, among in (("unit", "units"), ("kind", "causes"), ("wait_for", "waits"), ("text", "texts")):
         limits.append((columns[name], len(launch[among]), name))

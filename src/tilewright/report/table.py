@@ -97,6 +97,7 @@ class Grid:
         top = [
             [text for part in heads[i] for text in wrapped(part, w)] for i, w in zip(fit.shown, fit.widths, strict=True)
         ]
+        # A heading with fewer lines than others stands directly above its column.
         deep = max(map(len, top))
         yield from self._lines([[""] * (deep - len(lines)) + lines for lines in top], fit, "bold")
         yield _line(rule, "")
@@ -128,6 +129,7 @@ def wrapped(text: str, width: int) -> list[str]:
             continue
         lines += [line] if line else []
         line = ""
+        # The word begins a new line. Only a word that is too long for a line is cut into pieces.
         for piece in [word] if cell_len(word) <= width else _BREAKS.split(word):
             if cell_len(line) + cell_len(piece) <= width:
                 line += piece

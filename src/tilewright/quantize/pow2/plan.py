@@ -80,6 +80,7 @@ def _not_a_product(net: Network, node: NodeProto) -> str:
         return f"{kind} with a computed bias"
     if kind == "Gemm":
         if attribute(node, "transA", 0) or attribute(node, "alpha", 1.0) != 1 or attribute(node, "beta", 1.0) != 1:
+            # alpha and beta would scale products and bias differently.
             return "Gemm with transA, alpha or beta"
         if bias and len(net.shape(bias)) > 1:
             return "Gemm with a two-dimensional bias"

@@ -122,6 +122,7 @@ def _cards(run: Json, summary: Json) -> list[tuple[str, str, str, bool]]:
         cards.append(("accuracy", percent(right / samples), f"{right} of {samples} samples", False))
     hazards = summary["hazards"]
     checked = summary["checked"]
+    # Without a check, "0 hazards" would claim too much.
     number = str(hazards) if checked or hazards else "-"
     return [*cards, ("hazards", number, "" if checked else "not checked", hazards > 0)]
 
