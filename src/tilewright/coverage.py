@@ -73,6 +73,7 @@ def advice(program: Program, model: str = "MODEL.onnx") -> str:
     target = targets.get(program.target)
     offer = best_offer(program)
     said = [str(offer)] if offer else []
+    # A machine that computes real numbers needs no int8 model.
     computes = isinstance(target, Approximates) and target.takes_real(target.config(program.config, {}))
     if real_share(program.graph, reasons) > HALF and not computes:
         said.append(f"make it int8: tilewright quantize {model} --calibration DATA -o INT8.onnx")

@@ -195,6 +195,8 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
             with path.open("wb") as file:
                 yield file
             return
+        # A link stays a link: the file that it names is replaced. The temporary file is in the same folder, because a
+        # file cannot be renamed to another file system.
         target = path.resolve()
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         with temporary.open("xb") as file:

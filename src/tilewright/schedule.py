@@ -72,6 +72,7 @@ def finalists(
     for bound, candidate in candidates:
         if effort <= 0 and len(timed) >= least:
             break
+        # The candidates need not be in the order of their bounds, so a later candidate may have a lower bound.
         if bound >= best * (1 - worth):
             continue
         cycles, took = time(candidate)

@@ -26,6 +26,7 @@ def started(
     """
     pipe = subprocess.PIPE
     environment = {**os.environ, **(extra or {})}
+    # The program leads a process group of its own, so that `killpg` also reaches its child processes.
     with subprocess.Popen(
         command,
         cwd=folder,

@@ -55,6 +55,7 @@ def least(
             lowest["dram_bytes"] += events.read_bytes + events.write_bytes
             lowest["energy"] += estimate(events, read(subject.energy)).picojoules
         else:
+            # If the peak is unknown, the bound is 0.
             cycles = _products(model, here) / (lowest.get("macs_per_cycle") or inf)
         lowest[f"cycles_{model.name}"] = cycles
         lowest["cycles"] += cycles

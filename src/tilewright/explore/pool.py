@@ -124,6 +124,7 @@ class Processes:
             self._failed_starts = 0
 
     def _lost(self, worker: Worker, cause: str) -> None:
+        # A process that dies before it has started got no machine, so no machine is the cause.
         if not worker.started:
             self._failed_starts += 1
             if self._failed_starts > STARTS:

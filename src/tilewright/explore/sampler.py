@@ -179,6 +179,7 @@ def guessed(space: Space, points: Array, values: Array, unmeasured: Array) -> Ar
     parts = [table[index] for table, index in zip(tables, _indices(space, points), strict=True)]
     design = np.concatenate([np.ones((len(points), 1)), *parts], axis=1)
     weight = np.diag(np.concatenate([[CONSTANT], *costs]))
+    # The normal equations of ridge regression.
     constant, *factors = np.split(
         np.linalg.solve(design.T @ design + weight, design.T @ values), np.cumsum([1, *map(len, costs[:-1])])
     )

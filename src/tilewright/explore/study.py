@@ -59,6 +59,7 @@ class Study:
             try:
                 self.journal.write(json.dumps(trial.to_json(), separators=(",", ":")).encode() + b"\n")
                 self.journal.flush()
+                # Otherwise the trial could be lost if the computer fails.
                 os.fsync(self.journal.fileno())
             except OSError as error:
                 with suppress(OSError):

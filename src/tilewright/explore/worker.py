@@ -66,6 +66,7 @@ class Worker:
         part = os.read(self.fileno(), 1 << 16)
         if not part:
             raise EOFError(self._end())
+        # The last part is the beginning of the next line.
         *lines, self._text = (self._text + part).split(b"\n")
         for line in lines:
             if not line:

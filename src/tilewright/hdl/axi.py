@@ -228,6 +228,7 @@ class AxiLiteRegisters(Part):
             memory_write=takes & bus.aw.payload[-1],
         )
         m.d.comb += [
+            # A write needs its address, its data, and room for its response.
             takes.eq(bus.aw.valid & bus.w.valid & (~bus.b.valid | bus.b.ready)),
             bus.aw.ready.eq(takes),
             bus.w.ready.eq(takes),
@@ -245,6 +246,7 @@ class AxiLiteRegisters(Part):
                     part = slice(8 * byte, 8 * byte + 8)
                     m.d.sync += value[part].eq(Mux(bus.w.payload.strobes[byte], bus.w.payload.data[part], value[part]))
 
+        # A read is accepted if the register of the answer is free, or becomes free in this cycle.
         m.d.comb += bus.ar.ready.eq(~bus.r.valid | bus.r.ready)
         with m.If(bus.ar.ready):
             m.d.sync += [bus.r.valid.eq(bus.ar.valid), bus.r.payload.eq(0)]

@@ -136,6 +136,7 @@ class TensorAlu(Part):
             part = slice(lane * self.bits, (lane + 1) * self.bits)
             a, b = self.first[part].as_signed(), self.second[part].as_signed()
             amount = b[: self.log_bits].as_signed()
+            # The opposite of the least amount fits only an unsigned number.
             to_left = (-amount)[: self.log_bits].as_unsigned()
             left = amount < 0 if self.signed_amounts else self.left
             result = Signal(signed(self.bits), name=f"r{lane}")

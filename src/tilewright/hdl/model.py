@@ -239,6 +239,7 @@ def _load(path: Path) -> ctypes.CDLL:
         "tw_play": (None, [pointer, word, pointer, pointer, long, ctypes.c_char_p, pointer]),
         "tw_run": (ctypes.c_int, [pointer, long, ctypes.c_char_p, long]),
     }
+    # Without these declarations, ctypes would cut pointers to 32 bits.
     for name, (result, arguments) in signatures.items():
         function = getattr(loaded, name)
         function.restype = result

@@ -241,6 +241,7 @@ class Lane(Part):
         product = Signal(signed(65))
         high = Signal(signed(BITS))
         later = Signal(6)
+        # Adding half of the last kept bit rounds ties upwards. Only -2**31 times itself exceeds the largest result.
         m.d.comb += product.eq((upper << 16) + lower + (1 << 30))
         doubled = product[31:].as_signed()
         m.d.sync += [

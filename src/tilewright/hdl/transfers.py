@@ -176,6 +176,7 @@ class TileReceiver(Part):
             with m.If(mine):
                 m.d.comb += drive(
                     write,
+                    # The first lane of the beat is `offset` tiles before the first written tile.
                     index=Mux(beat, index - offset, p.zero),
                     part=part,
                     data=Mux(beat, self.data, 0),

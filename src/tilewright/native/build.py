@@ -94,6 +94,7 @@ def _compiled(
             raise InputError(subject, f"the compiler does not run: {error}", "set CC to a C compiler") from None
         if done.returncode or not output_file.exists():
             raise InputError(subject, f"it does not compile: {_errors(done.stderr)}", "correct the source")
+        # Another process may load the file, so the file must be complete at any moment.
         with replacing(output) as file:
             file.write(output_file.read_bytes())
         return done.stderr.strip()

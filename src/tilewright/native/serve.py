@@ -59,6 +59,7 @@ def serve(connection: int, start: Callable[[], Server], refused: int = FAILED) -
     server = Server()
     refusal = None
     with suppress(ConnectionError), socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
+        # A child process must not keep the connection open.
         os.set_inheritable(connection, False)
         Thread(target=_end_with, args=(host, _process_of(host)), daemon=True).start()
         try:

@@ -168,6 +168,7 @@ class Layout:
         count = max((a.size for a in arrays.values()), default=0)
         values = self._fitting(arrays, count, rows)
         index, shift, mask, _ = self._places
+        # The mask keeps the low bits of a negative value, in two's complement.
         fields = (values & mask).view(np.uint64) << shift
         words = np.zeros((self.bits // self.word_bits, count), np.uint64)
         for word in range(len(words)):  # fields do not overlap, so a word is the OR of its shifted fields

@@ -109,6 +109,7 @@ class Placement:
         before = self.slots
 
         def collect(arranged: Array) -> Array:
+            # An element that was not selected becomes 0.
             values = np.zeros((len(arranged), *before), arranged.dtype)
             values[(slice(None),) * (axis + 1) + (index,)] = arranged
             return values
@@ -161,6 +162,7 @@ class Placement:
         if not self.planes:
             return np.ascontiguousarray(memory).view(self.dtype).reshape(len(memory), *self.slots)
         planes = memory.reshape(len(memory), self.planes, *self.slots)
+        # The highest stored byte has the sign.
         values: Array = planes[:, -1].view(np.int8).astype(self.dtype)
         for plane in range(self.planes - 2, -1, -1):
             values <<= 8
@@ -170,6 +172,7 @@ class Placement:
     @cached_property
     def element(self) -> Array:
         """The flat index of the element in each slot, int64 [slots] (padding: NOWHERE)."""
+        # Elements are numbered from 1 on, because 0 marks padding.
         numbers = np.arange(1, prod(self.shape) + 1).reshape(1, *self.shape)
         return self.arrange(numbers, padding=0).reshape(-1) - 1
 

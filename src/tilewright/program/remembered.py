@@ -46,6 +46,7 @@ class Remembered:
             name = blake2b((sources(PACKAGE) + sources(package)).encode(), digest_size=8).hexdigest()
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{name}.sqlite"
+            # The sources are new, so files of older sources may be deleted.
             if not path.exists():
                 _forget(folder)
             self._file = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)

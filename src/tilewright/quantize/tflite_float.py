@@ -162,6 +162,7 @@ class Conversion:
             tensor = self.tensors[name]
             if tensor.dtype != "float32":
                 raise UnsupportedError(f"output '{name}'", f"is {tensor.dtype}, not float32")
+            # An output that is also an input needs another name.
             final = name if name not in self.inputs else f"{name}:output"
             self.nodes.append(helper.make_node("Identity", [self.value(tensor)], [final], f"output_{len(ends)}"))
             ends.append(helper.make_tensor_value_info(final, TensorProto.FLOAT, tensor.shape))
