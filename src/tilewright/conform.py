@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright import targets
 from tilewright.array import Array
@@ -14,8 +15,11 @@ from tilewright.graph import reference
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import ConformCase, Target
-from tilewright.targets.gateware import CosimCase, Gateware
+from tilewright.targets.gateware import CosimCase, OnRtl
 from tilewright.targets.users import Folders
+
+if TYPE_CHECKING:
+    from tilewright.hdl.verilog import Rtl
 
 #: Cycles that a waveform shows before and after the first difference.
 AROUND = 100
@@ -61,29 +65,32 @@ class Wave:
 
 
 def cosim(
-    program: Program, inputs: Mapping[str, Array] | None, engine: str, wave: Wave | None = None
+    program: Program, inputs: Mapping[str, Array] | None, rtl: Rtl, wave: Wave | None = None
 ) -> Iterator[CosimCase]:
-    """Run each launch of a program on the gateware and on the simulator, and yield the comparison.
+    """Run each launch of a program on RTL and on the simulator, and yield the comparison.
 
-    Only the first sample of `inputs` is run; `inputs` is None for a program without a network. Raises ConfigError if
-    the target has no gateware, and MachineError if the program cannot run.
+    `rtl` is an engine for the target's gateware, or the user's Verilog. Only the first sample of `inputs` is run;
+    `inputs` is None for a program without a network. Raises ConfigError if the target has no gateware, and MachineError
+    if the program cannot run.
     """
     target = targets.get(program.target)
-    if not isinstance(target, Gateware):
+    if not isinstance(target, OnRtl):
         raise ConfigError(program.target, "has no gateware to compare", "`tilewright exec` runs the simulator")
-    first: Callable[[Path, tuple[int, int] | None], None] | None = None
+    first: Callable[[Rtl, Path, tuple[int, int] | None], None] | None = None
     waved = False
+    shows: Rtl = "cxxrtl" if isinstance(rtl, str) else rtl  # our Verilator build of gateware has no waveforms
     for step, values in launched(program, inputs):
         run = target.on_gateware(program, step, values)
-        case = run.compare(engine)
+        case = run.compare(rtl)
         if wave and not waved and case.first_cycle is not None:
-            run.waveform(wave.path, None if wave.whole else (case.first_cycle - AROUND, case.first_cycle + AROUND))
+            around = case.first_cycle - AROUND, case.first_cycle + AROUND
+            run.waveform(shows, wave.path, None if wave.whole else around)
             waved = True
         # If no launch differs, `whole` asks for the first launch.
         first = first or run.waveform
         yield case
     if wave and wave.whole and not waved and first:
-        first(wave.path, None)
+        first(shows, wave.path, None)
 
 
 def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[tuple[Launch, dict[str, Array]]]:

@@ -32,7 +32,7 @@ class Copier(wiring.Component):
         m.d.comb += [bus.ar.valid.eq(step == 0), bus.ar.payload.address.eq(64), bus.ar.payload.beats.eq(3)]
         m.d.comb += [bus.aw.valid.eq(step == 2), bus.aw.payload.address.eq(128), bus.aw.payload.beats.eq(3)]
         m.d.comb += [bus.w.valid.eq(step == 3), bus.w.payload.strobes.eq(255), bus.w.payload.last.eq(sent == 3)]
-        m.d.comb += self.done.eq(step == 5)
+        m.d.comb += [self.done.eq(step == 5), bus.r.ready.eq(1), bus.b.ready.eq(1)]
         with m.Switch(sent):
             for place in range(4):
                 with m.Case(place):

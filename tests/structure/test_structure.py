@@ -40,8 +40,8 @@ MAY_IMPORT = {
 EVERYWHERE = {"array", "errors", "expressions", "fields", "files", "install", "tools"}
 #: What targets share: everyone may import it.
 CONTRACT = {"base", "gateware", "given", "launched", "rams", "stream", "users"}
-#: For the type of a result alone.
-TYPES = {("targets", "debug")}
+#: For the type of a result or an argument alone.
+TYPES = {("targets", "debug"), ("conform", "hdl")}
 #: A target's file with the commands and options that it alone has: it may import the command line.
 COMMANDS = "cli"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import inputs, options
+from tilewright.cli.cosimulation import UserVerilog, user_verilog
 from tilewright.cli.options import UserCfu, say, say_json, shared, taken
 from tilewright.cli.simulation import Simulation, simulation
 from tilewright.errors import InputError
@@ -64,6 +65,7 @@ compilation = options.bundle("compilation", Compilation)
 @options.cfu
 @options.firmware
 @options.gdb
+@user_verilog
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
 def run(
     compilation: Compilation,
@@ -71,14 +73,16 @@ def run(
     user_cfu: UserCfu,
     firmware: str | None,
     gdb: int | None,
+    user_verilog: UserVerilog,
     verify: bool,
 ) -> int:
     """Run a model, compare with the reference, report each layer.
 
-    Without -i, one sample of random codes is run. The file of -o has an array `outputs` (N, ...). --gdb connects GDB to
-    the first launch on the first sample.
+    Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...). GDB controls the first launch on the
+    first sample. With --verilog, the launches of the first sample also run on Verilog of your own, as by `cosim`.
     """
     target = compilation.target
+    rtl = user_verilog.rtl(simulation.timing)
     with options.with_firmware(target, firmware):
         program = _compiled(compilation, simulation.timing, firmware)
 
@@ -101,7 +105,7 @@ def run(
         )
 
     with options.with_firmware(target, firmware), options.replaced(target, user_cfu), options.debugged(target, gdb):
-        return simulation.run(program, compilation.model, verify, recompile)
+        return simulation.run(program, compilation.model, verify, recompile, rtl=rtl if user_verilog.verilog else None)
 
 
 @click.command(name="compile")

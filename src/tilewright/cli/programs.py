@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilewright.cli import inputs, options
+from tilewright.cli.cosimulation import UserVerilog, compared, user_verilog
 from tilewright.cli.options import UserCfu, compiler_flags, flags_of, refuse, say, say_json, shared
 from tilewright.cli.simulation import Simulation, show_where, simulation
 from tilewright.errors import InputError, ProgramError, TilewrightError
@@ -234,46 +235,50 @@ def asm(path: str, output: Path, machine: Machine, as_json: bool) -> None:
 @click.argument("path", metavar="FILE.twp")
 @click.option("-i", "--input", "source", metavar="FILE", help="Samples; only the first is run [random codes].")
 @click.option("-c", "--config", metavar="FILE.json", help="The machine's file, if it names lanes of your own.")
-@click.option("--engine", metavar="ENGINE", default="verilator", show_default=True, help="verilator or cxxrtl.")
+@user_verilog
+@options.timing
 @options.new_file(
     "--wave",
     metavar="FILE.vcd",
-    about="Write a waveform around the first difference (by cxxrtl, for any ENGINE).",
+    about="Write a waveform around the first difference.",
     suffixes=(".vcd",),
 )
 @click.option("--whole", is_flag=True, help="Show that whole launch, or the first launch if none differs.")
 @options.as_json
 def cosim(
-    path: str, source: str | None, config: str | None, engine: str, wave: Path | None, whole: bool, as_json: bool
+    path: str,
+    source: str | None,
+    config: str | None,
+    user_verilog: UserVerilog,
+    timing: str | None,
+    wave: Path | None,
+    whole: bool,
+    as_json: bool,
 ) -> int:
-    """Run a program on the compiled gateware and compare cycles and the data of every STORE with the simulator.
+    """Run a program on the compiled gateware, or on Verilog of your own, and compare it with the simulator.
 
-    The status is 1 if they differ; the output names the instruction, cycle and signal of the first difference.
+    Cycles and the data of every STORE are compared. Status 1 if there is a difference; the first one is named by
+    instruction, cycle and signal.
 
     \f
-    Raises InputError if --whole comes without --wave.
+    Raises InputError if --whole comes without --wave, or --timing without --verilog.
     """
     from tilewright.conform import Wave
-    from tilewright.conform import cosim as compare
 
     program = load(path, config)
     samples = inputs.samples_of(program, source, None, None, None)
     if whole and wave is None:
         raise InputError("--whole", "needs --wave: it sets the length of the waveform", "give a file with --wave")
-    cases = compare(program, samples.values if samples else None, engine, Wave(wave, whole) if wave else None)
-    compared = _shown(program, cases, as_json)
-    differ = sum(bool(case.differences) for case in compared)
-    left_out = [*inputs.left_out(program, samples), *_not_shown(compared, wave, whole)]
+    if timing and not user_verilog.verilog:
+        raise InputError("--timing", "needs --verilog: our gateware has one timing model", "leave it out")
+    comparison = compared(program, samples, user_verilog.rtl(timing), as_json, Wave(wave, whole) if wave else None)
+    comparison.left_out.extend(_not_shown(comparison.launches, wave, whole))
     if as_json:
-        launches = [asdict(case) for case in compared]
-        say_json({"target": program.target, "launches": launches, "left_out": left_out})
+        say_json(comparison.to_json())
     else:
-        say(f"{len(compared)} launches, {differ} differ")
-        if wave and compared and (whole or differ):
-            say(str(wave))
-        for line in left_out:
-            say(line)
-    return 1 if differ else 0
+        written = [str(wave)] if wave and comparison.launches and (whole or comparison.differ) else []
+        comparison.show(*written)
+    return 1 if comparison.differ else 0
 
 
 def _not_shown(compared: list[CosimCase], wave: Path | None, whole: bool) -> Iterator[str]:
@@ -286,32 +291,6 @@ def _not_shown(compared: list[CosimCase], wave: Path | None, whole: bool) -> Ite
         yield f"{wave} is not written: no launch differs; --whole writes the first one"
     elif wave and len(compared) > 1:
         yield f"{wave} shows the launch {(differ or [compared[0].name])[0]} only"
-
-
-def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:
-    compared: list[CosimCase] = []
-    names = [*(launch.name for launch in program.launches), ""]
-    with options.progress_bar() as bar:
-        if bar:
-            bar(0, len(names) - 1, f"{names[0]}: the gateware is compiled first")
-        for case in cases:
-            compared.append(case)
-            if bar:
-                bar(len(compared), len(names) - 1, names[len(compared)])
-            elif not as_json:
-                _tell(case)
-    # Lines of text would interrupt the bar, so they follow it.
-    if bar and not as_json:
-        for case in compared:
-            _tell(case)
-    return compared
-
-
-def _tell(case: CosimCase) -> None:
-    same = "same" if not case.differences else f"{case.mismatched_bytes} bytes differ"
-    say(f"{case.name}: {case.instructions} instructions, {case.rtl_cycles} cycles, {same}")
-    for difference in case.differences:
-        say(f"  {difference}")
 
 
 def is_elf(path: str) -> bool:

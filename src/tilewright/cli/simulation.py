@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import inputs, options
+from tilewright.cli.cosimulation import compared
 from tilewright.cli.options import new_file, say, say_json, shared, taken
 from tilewright.errors import HazardError
 
 if TYPE_CHECKING:
+    from tilewright.hdl.verilog import Rtl
+    from tilewright.model.inputs import Samples
     from tilewright.program.program import Program
     from tilewright.report.summary import Summary
     from tilewright.sim.findings import Finding
@@ -82,11 +85,13 @@ class Simulation:
         verify: bool = False,
         recompile: Callable[[Mapping[str, str]], Program] | None = None,
         loaded: Loaded | None = None,
+        rtl: Rtl | None = None,
     ) -> int:
         """Run a program from the file `path`, write the requested files and return the exit status.
 
-        `verify` also compares the imported graph with the framework of the file. `recompile` compiles the network for a
-        changed machine (a what-if). `loaded` describes a program from another compiler.
+        With `verify`, the imported graph is also compared with the framework of the file. `recompile` compiles the
+        network for a what-if, with changed configuration keys. `loaded` has facts about a program from another
+        compiler. With `rtl`, the program is also compared with RTL, on the first sample.
         """
         from tilewright.files import write_outputs
         from tilewright.report import perfetto, render
@@ -105,12 +110,19 @@ class Simulation:
         if self.output:
             write_outputs(self.output, summary.result.outputs)
         self.write(summary, path)
-        if self.as_json:
-            say_json(summary.to_json())
-        else:
+        if not self.as_json:
             render.show(summary)
             show_where(program, path, summary.result.findings)
-        return 0 if summary.passed else 1
+        comparison = compared(program, self._samples(program), rtl, self.as_json) if rtl else None
+        if self.as_json:
+            say_json(summary.to_json() | ({"verilog": comparison.to_json()} if comparison else {}))
+        elif comparison:
+            comparison.show()
+        return 1 if not summary.passed or (comparison and comparison.differ) else 0
+
+    def _samples(self, program: Program) -> Samples | None:
+        prepared = inputs.pixels(self.mean, self.std, self.bgr)
+        return inputs.samples_of(program, self.source, self.samples, self.labels, prepared)
 
     def _summary(
         self,
@@ -125,9 +137,8 @@ class Simulation:
 
         thorough = self.html is not None if self.what_if is None else self.what_if
         table = read(self.energy) if self.energy else None
-        prepared = inputs.pixels(self.mean, self.std, self.bgr)
         names = inputs.class_names(self.class_names)
-        samples = inputs.samples_of(program, self.source, self.samples, self.labels, prepared)
+        samples = self._samples(program)
         simulation = simulate.Simulation(self.timing, self.check, self.reset, thorough, table, names)
         if samples is None:
             summary = simulation.of_bare(program, loaded)

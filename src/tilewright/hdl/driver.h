@@ -12,9 +12,10 @@ struct Sim {
     std::vector<uint64_t> events;  // pairs (number of the watch, cycle)
     Port *clk = nullptr;
     uint64_t cycle = 0;
-    uint64_t wave_first = 1, wave_last = 0;
+    uint64_t wave_first = 1, wave_last = 0, wave_origin = 0;
 
     bool waves() const { return wave_first <= cycle && cycle <= wave_last; }
+    uint64_t wave_time() const { return 2 * (cycle - wave_origin); }
 
     Sim() {
         design.eval();
@@ -31,7 +32,10 @@ struct Sim {
 
 extern "C" {
 
-void *tw_open() { return new Sim; }
+void *tw_open() {
+    printed.clear();
+    return new Sim;
+}
 void tw_close(Sim *sim) { delete sim; }
 uint64_t tw_cycle(Sim *sim) { return sim->cycle; }
 
@@ -62,7 +66,8 @@ Memory *tw_memory(Sim *sim, const char *prefix, uint8_t *bytes, uint64_t size, u
     memory.r_valid = at("r__valid"), memory.r = at("r__payload");
     memory.aw_valid = at("aw__valid"), memory.aw_ready = at("aw__ready"), memory.aw = at("aw__payload");
     memory.w_valid = at("w__valid"), memory.w_ready = at("w__ready"), memory.w = at("w__payload");
-    memory.b_valid = at("b__valid");
+    memory.b_valid = at("b__valid"), memory.r_ready = at("r__ready"), memory.b_ready = at("b__ready");
+    memory.ar_id = at("ar__id"), memory.r_id = at("r__id"), memory.aw_id = at("aw__id"), memory.b_id = at("b__id");
     if (!memory.ar || !memory.r || !memory.aw || !memory.w || !memory.b_valid) return nullptr;
     memory.beat = (memory.r->bits - 1) / 8;
     memory.length_bits = memory.ar->bits - 32;
@@ -78,30 +83,42 @@ uint64_t tw_written(Memory *memory, uint64_t **places, uint8_t **beats, uint64_t
     return memory->log_places.size() / 2;
 }
 
+// Returns the number of read bursts of a memory, and their log.
+uint64_t tw_read(Memory *memory, uint64_t **places) {
+    *places = memory->log_reads.data();
+    return memory->log_reads.size() / 3;
+}
+
 uint64_t tw_faults(Memory *memory) { return memory->faults; }
 
-// Writes a waveform of the cycles `first` to `last` to a file. Returns 0 if the engine has no waveforms.
-int tw_wave(Sim *sim, const char *path, uint64_t first, uint64_t last) {
-    sim->wave_first = first, sim->wave_last = last;
+// Writes a waveform of the cycles `first` to `last` to a file; `origin` is at time 0. Returns 0 if the engine has no
+// waveforms.
+int tw_wave(Sim *sim, const char *path, uint64_t first, uint64_t last, uint64_t origin) {
+    sim->wave_first = first, sim->wave_last = last, sim->wave_origin = origin;
     return sim->design.wave(path);
 }
 
+// The text that the design printed in this thread, such as the message of an assertion.
+const char *tw_printed() { return printed.c_str(); }
+
 // Runs until the port `until` is not 0 (ignored if null), or until `events` events have been logged. Returns 1 in this
-// case, or 0 after `most` cycles.
+// case, 0 after `most` cycles, or 2 if an assertion fails or the design ends the simulation.
 int tw_run(Sim *sim, uint64_t most, const char *until, uint64_t events) {
     Port *stop = until ? sim->find(until) : nullptr;
     for (uint64_t end = sim->cycle + most; sim->cycle < end;) {
         for (Memory &memory : sim->memories) memory.drive(sim->cycle);
         set(sim->clk, 0);
         sim->design.eval();
-        if (sim->waves()) sim->design.sample(2 * sim->cycle);
+        if (sim->waves()) sim->design.sample(sim->wave_time());
+        if (sim->design.stopped()) return 2;
         if ((stop && get(stop)) || sim->events.size() / 2 >= events) return 1;
         for (Memory &memory : sim->memories) memory.sample(sim->cycle);
         for (Watch &watch : sim->watches)
             if (get(watch.port)) sim->events.push_back(watch.number), sim->events.push_back(sim->cycle);
         set(sim->clk, 1);
         sim->design.eval();
-        if (sim->waves()) sim->design.sample(2 * sim->cycle + 1);
+        if (sim->waves()) sim->design.sample(sim->wave_time() + 1);
+        if (sim->design.stopped()) return 2;
         sim->cycle++;
     }
     set(sim->clk, 0);  // CXXRTL updates its outputs only in this step

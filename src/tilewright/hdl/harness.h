@@ -26,23 +26,25 @@ static inline void set(const Port *port, uint64_t value) {
 // The memory of a design's address space. The first beat of a read burst comes `latency` cycles after the command, or
 // after the previous burst. A write response comes `latency` cycles after the last beat. The memory is always ready.
 // With stalls, these times are random within AXI's rules, and an offer of the design must not change before it is
-// accepted.
+// accepted. Ports that a design may lack: the IDs, and `r_ready` and `b_ready`, which then count as 1.
 struct Memory {
     uint8_t *bytes;
     uint64_t size, latency;
     uint32_t beat;
     Port *ar_valid, *ar_ready, *ar, *r_valid, *r, *aw_valid, *aw_ready, *aw, *w_valid, *w_ready, *w, *b_valid;
+    Port *r_ready, *b_ready, *ar_id, *r_id, *aw_id, *b_id;
     uint32_t length_bits;
     uint64_t faults = 0;
 
     struct Burst {
-        uint64_t address, beats, ready;
+        uint64_t address, beats, ready, id;
     };
-    std::deque<Burst> reads, writes;
-    std::deque<uint64_t> responses;
+    std::deque<Burst> reads, writes, responses;
+    bool beats = false, responds = false;  // whether a read beat or a response is offered
     uint64_t written = 0;  // number of received beats of the oldest write burst
     std::vector<uint64_t> log_places;  // for each beat written: cycle, address
     std::vector<uint8_t> log_beats;    // for each beat written: data, strobes
+    std::vector<uint64_t> log_reads;   // for each read burst: cycle, address, beats
     std::vector<uint8_t> payload;
     uint64_t stalls = 0;  // state of the random generator; 0: no stalls
     std::string offered[3];  // payloads of AR, AW and W that have not been accepted
@@ -66,16 +68,25 @@ struct Memory {
         return get(valid) && get(ready);
     }
 
-    Burst command(const Port *port, uint64_t cycle) {
+    Burst command(const Port *port, const Port *id, uint64_t cycle) {
         uint64_t word = get(port);
         uint64_t beats = (word >> 32 & ((1ull << length_bits) - 1)) + 1;
-        return {word & 0xffffffffull, beats, cycle + delay()};
+        return {word & 0xffffffffull, beats, cycle + delay(), id ? get(id) : 0};
     }
 
-    // Accepts the offers of the design, which are registers, before the clock edge that ends `cycle`.
+    // Before the clock edge that ends `cycle`: removes what the design takes, and accepts what it offers.
     void sample(uint64_t cycle) {
-        if (taken(ar_valid, ar_ready, ar, offered[0])) reads.push_back(command(ar, cycle));
-        if (taken(aw_valid, aw_ready, aw, offered[1])) writes.push_back(command(aw, cycle));
+        if (beats && (!r_ready || get(r_ready))) {
+            beats = false, reads.front().address += beat;
+            if (--reads.front().beats == 0) reads.pop_front();
+        }
+        if (responds && (!b_ready || get(b_ready))) responds = false, responses.pop_front();
+        if (taken(ar_valid, ar_ready, ar, offered[0])) {
+            Burst burst = command(ar, ar_id, cycle);
+            log_reads.insert(log_reads.end(), {cycle, burst.address, burst.beats});
+            reads.push_back(burst);
+        }
+        if (taken(aw_valid, aw_ready, aw, offered[1])) writes.push_back(command(aw, aw_id, cycle));
         if (taken(w_valid, w_ready, w, offered[2])) store(cycle);
     }
 
@@ -97,9 +108,9 @@ struct Memory {
         bool last = word[beat + beat / 8] >> beat % 8 & 1;
         if (last != (++written == burst.beats)) faults++;
         if (written == burst.beats) {
+            responses.push_back({0, 0, cycle + delay(), burst.id});
             writes.pop_front();
             written = 0;
-            responses.push_back(cycle + delay());
         }
     }
 
@@ -109,22 +120,20 @@ struct Memory {
             set(ar_ready, happens()), set(aw_ready, happens());
             set(w_ready, !writes.empty() && happens());
         }
-        bool beats = !reads.empty() && reads.front().ready <= cycle && happens();
+        const bool held = beats;  // the design did not take the beat in the cycle before
+        beats = beats || (!reads.empty() && reads.front().ready <= cycle && happens());
         set(r_valid, beats);
         if (beats) {
-            Burst &burst = reads.front();
+            const Burst &burst = reads.front();
             std::fill(payload.begin(), payload.end(), 0);
             if (burst.address + beat <= size) memcpy(payload.data(), bytes + burst.address, beat);
-            else faults++;
-            burst.address += beat;
-            if (--burst.beats == 0) {
-                payload[beat] = 1;
-                reads.pop_front();
-            }
+            else faults += !held;
+            payload[beat] = burst.beats == 1;
             memcpy(r->data, payload.data(), r->bytes);
+            if (r_id) set(r_id, burst.id);
         }
-        bool responds = !responses.empty() && responses.front() <= cycle && happens();
+        responds = responds || (!responses.empty() && responses.front().ready <= cycle && happens());
         set(b_valid, responds);
-        if (responds) responses.pop_front();
+        if (responds && b_id) set(b_id, responses.front().id);
     }
 };

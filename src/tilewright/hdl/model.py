@@ -14,10 +14,19 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError, MachineError, one_of
-from tilewright.hdl.build import Wire, cached_library, library, verilog_library
+from tilewright.hdl.build import FAST, Wire, cached_library, library, verilog_library
 
 #: Stands for an unlimited number of events.
 EVER = (1 << 64) - 1
+STOPPED = 2  # a result of the C function tw_run
+
+
+class RtlHangs(MachineError):
+    """A port is still 0 after the largest number of cycles."""
+
+
+class RtlStopped(MachineError):
+    """An assertion of the design failed, or the design ended the simulation by $finish or $stop."""
 
 
 class Written(NamedTuple):
@@ -54,25 +63,27 @@ class Compiled:
 
         If the library is in the cache (build.cached_library), `component` is not called, so Amaranth is not imported.
         """
-        compiled = cls.__new__(cls)
         package = Path(getfile(component)).parents[1]
-        path = cached_library(json.dumps(config.to_dict()), package, engine, lambda: component(config))
-        compiled._library = _load(path)
-        return compiled
+        return cls.of_library(cached_library(json.dumps(config.to_dict()), package, engine, lambda: component(config)))
 
     @classmethod
     def of_verilog(
-        cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
+        cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", options: str = FAST
     ) -> Compiled:
-        """Return a compiled Verilog module. See `build.verilog_library` for the arguments and errors."""
+        """Return a compiled module of Verilog files. Arguments and errors: see `build.verilog_library`."""
+        return cls.of_library(verilog_library(files, top, ports, extra, options))
+
+    @classmethod
+    def of_library(cls, path: Path) -> Compiled:
+        """Return the component in a shared library that build.py compiled."""
         compiled = cls.__new__(cls)
-        compiled._library = _load(verilog_library(files, top, ports, extra, undefined))
+        compiled._library = _load(path)
         return compiled
 
     def model(self, seed: int = 0) -> Model:
         """Return an instance. With a `seed`, registers and memories without an initial value get random values.
 
-        A seed needs Verilog that was compiled with `undefined`.
+        A seed needs Verilog that was compiled with build.UNDEFINED.
         """
         if not seed:
             return Model(self._library)
@@ -157,12 +168,21 @@ class Model:
         strobes = np.unpackbits(content[:, width:], axis=1, count=width, bitorder="little").view(np.bool_)
         return Written(at[:, 0], at[:, 1], content[:, :width], strobes)
 
+    def reads(self, memory: int) -> Array:
+        """Return the read bursts from memory `memory` (a result of `attach`), int64 [n, 3]: cycle, address, beats."""
+        places = ctypes.c_void_p()
+        count = self.library.tw_read(ctypes.c_void_p(memory), ctypes.byref(places))
+        return _copied(places, 24 * count).view(np.int64).reshape(count, 3)
+
     def wave(self, path: Path, first: int, last: int) -> None:
         """Record a waveform (VCD, two time steps per cycle) while the cycles `first` to `last` run.
 
-        Raises ConfigError if the file cannot be written, or if the engine is not cxxrtl (verilator has no waveforms).
+        Both are counted from now; the next cycle is at time 0.
+        Raises ConfigError if the file cannot be written, or if the model was compiled without waveforms (by verilator,
+        without build.WAVES).
         """
-        if not self.library.tw_wave(self.handle, str(path).encode(), first, last):
+        now = self.cycle
+        if not self.library.tw_wave(self.handle, str(path).encode(), now + first, now + last, now):
             raise ConfigError("waveform", f"cannot write {path}", "choose a writable file and the engine cxxrtl")
 
     def watch(self, port: str, number: int) -> None:
@@ -178,13 +198,26 @@ class Model:
         return _copied(data, 16 * count).view(np.int64).reshape(-1, 2)
 
     def step(self, cycles: int = 1) -> None:
-        self.library.tw_run(self.handle, cycles, None, EVER)
+        """Run some cycles; 0: only update the outputs. Raises RtlStopped if an assertion fails."""
+        self._run(cycles, None, EVER)
 
     def run_until(self, port: str, limit: int) -> None:
-        """Run until a port is not 0. Raises MachineError if this takes more than `limit` cycles."""
+        """Run until a port is not 0.
+
+        Raises RtlHangs, a MachineError, if the port is still 0 after `limit` cycles. Raises RtlStopped if an assertion
+        fails.
+        """
         self._port(port)
-        if not self.library.tw_run(self.handle, limit, port.encode(), EVER):
-            raise MachineError("RTL model", f"{port} is still 0 after {limit} cycles")
+        if not self._run(limit, port.encode(), EVER):
+            raise RtlHangs("RTL model", f"{port} is still 0 after {limit} cycles")
+
+    def _run(self, cycles: int, until: bytes | None, events: int) -> bool:
+        done = self.library.tw_run(self.handle, cycles, until, events)
+        if done == STOPPED:
+            lines = self.library.tw_printed().decode(errors="replace").split("\n")
+            told = next((line for line in lines if "%Error" in line), lines[0])
+            raise RtlStopped("RTL model", f"stopped in cycle {self.cycle}: {told}")
+        return bool(done)
 
     def play(self, inputs: Mapping[str, Array], record: str | None = None) -> Array:
         """Run n cycles. `inputs` maps input ports to n values, one for each cycle.
@@ -210,8 +243,8 @@ class Model:
         return rows
 
     def run_until_logged(self, events: int, limit: int) -> bool:
-        """Run until `events` events are logged, at most `limit` cycles. Return whether they were logged in time."""
-        return bool(self.library.tw_run(self.handle, limit, None, events))
+        """Run until `watch` has logged `events` events. Return whether `limit` cycles were enough."""
+        return self._run(limit, None, events)
 
 
 def _copied(data: ctypes.c_void_p, size: int) -> Array:
@@ -234,8 +267,10 @@ def _load(path: Path) -> ctypes.CDLL:
         "tw_events": (long, [pointer, pointer]),
         "tw_memory": (pointer, [pointer, ctypes.c_char_p, pointer, long, long]),
         "tw_faults": (long, [pointer]),
+        "tw_read": (long, [pointer] * 2),
+        "tw_printed": (ctypes.c_char_p, []),
         "tw_written": (long, [pointer] * 4),
-        "tw_wave": (ctypes.c_int, [pointer, ctypes.c_char_p, long, long]),
+        "tw_wave": (ctypes.c_int, [pointer, ctypes.c_char_p, *[long] * 3]),
         "tw_play": (None, [pointer, word, pointer, pointer, long, ctypes.c_char_p, pointer]),
         "tw_run": (ctypes.c_int, [pointer, long, ctypes.c_char_p, long]),
     }

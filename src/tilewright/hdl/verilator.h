@@ -1,6 +1,26 @@
 // The engine Verilator for harness.h and driver.h.
 #include <atomic>
+#include <cstdarg>
 #include "verilated.h"
+#ifdef TW_WAVES
+#include "verilated_vcd_c.h"
+#endif
+
+// Called by Verilator's runtime (see build.py) instead of printf. The text of a design must not reach our output.
+static thread_local std::string printed;
+extern "C" int tw_printf(const char *format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (printed.size() > 1 << 16) printed.erase(0, 1 << 15);
+    printed += text;
+    return size;
+}
+
+// Called at $finish. Verilator's own function ends the process.
+void vl_finish(const char *, int, const char *) { Verilated::threadContextp()->gotFinish(true); }
 
 // Sign extensions as two shifts. Compilers combine these shifts with the surrounding code: a design with many products
 // is a third faster than with Verilator's own functions. The bits of `value` above `bits` are 0, as in Verilator's
@@ -86,11 +106,20 @@ struct Design {
     std::vector<uint8_t> before;
 
     Design() {
+        context.fatalOnError(false);
         context.randReset(initial_seed ? 2 : 0);
         if (initial_seed) context.randSeed(initial_seed);
+#ifdef TW_WAVES
+        context.traceEverOn(true);
+#endif
         top = new Vtop(&context);
     }
-    ~Design() { delete top; }
+    ~Design() {
+#ifdef TW_WAVES
+        if (writer.isOpen()) writer.close();
+#endif
+        delete top;
+    }
 #ifdef TW_SELF_CONTAINED
     // Leaves out Verilator's work around an evaluation, which only serves objects, events and messages. The design has
     // none.
@@ -98,8 +127,19 @@ struct Design {
 #else
     void eval() { top->eval(); }
 #endif
+    bool stopped() const { return context.gotError() || context.gotFinish(); }
+#ifdef TW_WAVES
+    VerilatedVcdC writer;
+    bool wave(const char *path) {
+        top->trace(&writer, 99);
+        writer.open(path);
+        return writer.isOpen();
+    }
+    void sample(uint64_t time) { writer.dump(time), writer.flush(); }
+#else
     bool wave(const char *) { return false; }
     void sample(uint64_t) {}
+#endif
     void list(std::vector<Port> &ports);
     void list_memories();
 

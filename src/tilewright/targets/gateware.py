@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError
 from tilewright.install import hint
 from tilewright.program.program import Launch, Program
 from tilewright.targets.base import Config
+
+if TYPE_CHECKING:
+    from tilewright.hdl.verilog import Rtl
 
 
 @dataclass(frozen=True)
@@ -32,17 +35,25 @@ class CosimCase:
 
 
 class OnGateware(NamedTuple):
-    """A launch on the gateware. `compare` runs the launch on an RTL engine and on the simulator, and compares the runs.
+    """A launch on RTL. `compare` runs the launch on the RTL and on the simulator, and compares the runs.
 
     `waveform` runs the launch and writes a waveform (VCD). The range of cycles is optional (None: all cycles).
     """
 
-    compare: Callable[[str], CosimCase]
-    waveform: Callable[[Path, tuple[int, int] | None], None]
+    compare: Callable[[Rtl], CosimCase]
+    waveform: Callable[[Rtl, Path, tuple[int, int] | None], None]
 
 
 @runtime_checkable
-class Gateware(Protocol):
+class OnRtl(Protocol):
+    """A target whose launches can run on RTL: on its own gateware, or on the user's Verilog."""
+
+    def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
+        """Return a launch, with one sample, on RTL. Raises ConfigError if a tool or a part of it is missing."""
+
+
+@runtime_checkable
+class Gateware(OnRtl, Protocol):
     """A target with gateware. The methods raise ConfigError if a tool or a part of the machine is missing."""
 
     def excess(self, config: Config) -> str:
@@ -50,9 +61,6 @@ class Gateware(Protocol):
 
     def rtl(self, config: Config) -> Mapping[str, str]:
         """Return the text of each file of a design for a board, by file name: Verilog, constraints, README."""
-
-    def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
-        """Return a launch, with one sample, on the gateware."""
 
 
 @runtime_checkable

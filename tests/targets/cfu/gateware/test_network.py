@@ -46,7 +46,7 @@ def test_resnet_8_takes_the_same_cycles(shared: Path, tmp_path: Path, capsys: py
 def test_a_waveform_shows_the_cfu(tmp_path: Path) -> None:
     program = tw.compile(ROOT / "examples" / "digits" / "digits.tflite", "cfu", config="addressed4")
     values = dict(inputs.random(program.graph).values) if program.graph else {}
-    TARGET.on_gateware(program, program.launches[0], values).waveform(tmp_path / "a.vcd", (5_000, 5_400))
+    TARGET.on_gateware(program, program.launches[0], values).waveform("cxxrtl", tmp_path / "a.vcd", (5_000, 5_400))
     text = (tmp_path / "a.vcd").read_text()
     assert re.search(r"\$var \w+ 10 \S+ cmd_payload_function_id", text)
     times = [int(time) for time in re.findall(r"^#(\d+)$", text, re.MULTILINE)]

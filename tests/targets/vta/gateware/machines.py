@@ -1,13 +1,20 @@
-"""The machines on which random programs run as gateware, and the memory of a program."""
+"""The machines on which programs run as gateware, the memory of a program, and a small program."""
 
 from __future__ import annotations
 
-from tests.targets.vta.streams import OWN_ALU, Case, moved, small
+import numpy as np
+
+from tests.targets.vta.streams import BASES, OWN_ALU, Case, moved, small
 from tilewright.program.launch_image import Dram, Segment
+from tilewright.program.program import Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.stream import encode
 
 OPTIONS = RunOptions(timing="tilewright")
+#: The machine of the program `overwritten`.
+SMALL = small(0, 2)
 #: The first for every day. Tiles narrower and wider than beats, memories near and far, queues that fill.
 MACHINES: dict[str, Config] = {
     "1x4x4": small(0, 2),
@@ -39,3 +46,27 @@ MACHINES: dict[str, Config] = {
 
 def dram_of(case: Case) -> Dram:
     return Dram([Segment("all", 0, case.dram.copy())])
+
+
+def overwritten() -> Program:
+    """Four tiles through MIN to DRAM; then again without it, to the same place."""
+    pushes, pops = {"push_next": 1}, {"pop_next": 1}
+    load = {"opcode": 0, "memory_type": 3, "x_size": 4, "y_size": 1, "x_stride": 4}
+    alu = {"opcode": 4, "uop_end": 1, "iter_out": 1, "iter_in": 4, "dst_factor_in": 1, "src_factor_in": 1}
+    store = {"opcode": 1, "memory_type": 4, "x_size": 4, "y_size": 1, "x_stride": 4, "pop_prev": 1, "push_prev": 1}
+    records = [
+        {"opcode": 0, "memory_type": 0, "x_size": 1, "y_size": 1, "x_stride": 1},
+        load,
+        {**alu, **pushes, "alu_opcode": AluOp.MIN, "use_imm": 1, "imm": 0},
+        store,
+        {**load, **pops},
+        {**alu, **pushes, "alu_opcode": AluOp.ADD, "use_imm": 1, "imm": 1},
+        store,
+        {"opcode": 3, **pops},
+    ]
+    memory = np.zeros(0xA000, np.uint8)
+    memory[BASES["acc"] : BASES["acc"] + 64] = np.array([-9, 5, -7, 100] * 4, "<i4").view(np.uint8)
+    segment = {"name": "all", "address": 0, "size": memory.size, "kind": "inout"}
+    arrays = {"insns": encode(records, SMALL), "dram.all": memory}
+    launch = Launch("overwritten", (), {"bases": BASES, "segments": [segment]}, arrays)
+    return Program("vta", SMALL.to_dict(), SMALL.digest(), "tflm", None, (launch,))

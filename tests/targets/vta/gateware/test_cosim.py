@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tests.targets.vta.gateware.machines import SMALL as CONFIG
+from tests.targets.vta.gateware.machines import overwritten
 from tests.targets.vta.residuals import case_of as residual_case
-from tests.targets.vta.streams import BASES, random_case, small
+from tests.targets.vta.streams import BASES, random_case
 from tilewright.cli import cli, main, options
 from tilewright.conform import AROUND, Wave
 from tilewright.conform import cosim as cosimulate
@@ -22,7 +24,7 @@ from tilewright.hdl.memory import TokenQueue
 from tilewright.hdl.model import Compiled
 from tilewright.program import file
 from tilewright.program.launch_image import LaunchImage
-from tilewright.program.program import Launch, Program
+from tilewright.program.program import Launch
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.gateware import CosimCase
@@ -45,7 +47,6 @@ KEYS = {
     "LOG_ALU_UOP_BUFF_SIZE": 10,
     "LOG_PAR_BUFF_SIZE": 10,
 }
-CONFIG = small(0, 2)
 
 
 def image(seed: int) -> LaunchImage:
@@ -82,30 +83,6 @@ def test_random_programs_store_the_same() -> None:
         assert (case.differences, case.first_cycle) == ((), None), f"seed {seed}"
         same += 1
     assert same > 15
-
-
-def overwritten() -> Program:
-    """Four tiles through MIN to DRAM; then again without it, to the same place."""
-    pushes, pops = {"push_next": 1}, {"pop_next": 1}
-    load = {"opcode": 0, "memory_type": 3, "x_size": 4, "y_size": 1, "x_stride": 4}
-    alu = {"opcode": 4, "uop_end": 1, "iter_out": 1, "iter_in": 4, "dst_factor_in": 1, "src_factor_in": 1}
-    store = {"opcode": 1, "memory_type": 4, "x_size": 4, "y_size": 1, "x_stride": 4, "pop_prev": 1, "push_prev": 1}
-    records = [
-        {"opcode": 0, "memory_type": 0, "x_size": 1, "y_size": 1, "x_stride": 1},
-        load,
-        {**alu, **pushes, "alu_opcode": AluOp.MIN, "use_imm": 1, "imm": 0},
-        store,
-        {**load, **pops},
-        {**alu, **pushes, "alu_opcode": AluOp.ADD, "use_imm": 1, "imm": 1},
-        store,
-        {"opcode": 3, **pops},
-    ]
-    memory = np.zeros(0xA000, np.uint8)
-    memory[BASES["acc"] : BASES["acc"] + 64] = np.array([-9, 5, -7, 100] * 4, "<i4").view(np.uint8)
-    segment = {"name": "all", "address": 0, "size": memory.size, "kind": "inout"}
-    arrays = {"insns": encode(records, CONFIG), "dram.all": memory}
-    launch = Launch("overwritten", (), {"bases": BASES, "segments": [segment]}, arrays)
-    return Program("vta", CONFIG.to_dict(), CONFIG.digest(), "tflm", None, (launch,))
 
 
 FIRST, AGAIN = 3, 6  # its STOREs

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError
+from tilewright.errors import InputError, MachineError, option
+from tilewright.hdl.build import wires
 from tilewright.hdl.model import Compiled, Model
+from tilewright.hdl.verilog import Form, Rtl, UserRtl, clocking, same_pins
 from tilewright.program.program import Launch
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import RAM_BASE, Config
@@ -39,6 +42,7 @@ class MainMemory:
         model["dma__ready"] = 1
 
     def advance(self, cycle: int) -> None:
+        """Run the CFU until a cycle. Raises MachineError if it requests more than a line without extension burst."""
         model = self.model
         # Only one burst is active: wait for a request, then for the first beat, then send a beat in each cycle.
         while model.cycle < cycle:
@@ -50,7 +54,10 @@ class MainMemory:
                 if model.cycle < cycle:
                     self.address = model["dma__address"]
                     size = model["dma__bytes"]
-                    assert self.burst or size <= LINE_BYTES
+                    if not self.burst and size > LINE_BYTES:
+                        raise MachineError(
+                            "CFU", f"requests {size} bytes without extension burst, at most {LINE_BYTES}"
+                        )
                     self.beats = size // PORT_BYTES
                     self.first = model.cycle + (ROW_CYCLES if self.burst else LINE_CYCLES - self.beats)
                     model.step()
@@ -83,15 +90,31 @@ def component(config: Config) -> Any:
     return Cfu(config)
 
 
-class Gateware:
-    """A CFU after reset, as compiled gateware. `core.run` calls its method `execute`.
+def form(config: Config) -> Form:
+    """Return the ports of the user's Verilog: those of our CFU, with CFU-Playground's name of the reset."""
+    from tilewright.targets.cfu.gateware.top import RESET, TOP
 
-    The CPU accepts every answer in its first cycle. `engine` is verilator or cxxrtl. Raises ConfigError if a tool
-    is missing.
+    cfu = component(config)
+    cfu._MustUse__silence = True  # prevents a warning of Amaranth: only the ports are used
+    return Form(TOP, wires(cfu), [*clocking("clk", RESET), *same_pins(cfu)])
+
+
+class Gateware:
+    """A CFU after reset, as compiled gateware or the user's Verilog. `core.run` calls its method `execute`.
+
+    The CPU accepts every answer in its first cycle. Raises ConfigError if a tool is missing, or if the ports of the
+    user's Verilog are wrong.
     """
 
-    def __init__(self, config: Config, engine: str = "verilator") -> None:
-        self.model = Compiled.of_machine(component, config, engine).model()
+    def __init__(self, config: Config, rtl: Rtl = "verilator", waves: bool = False) -> None:
+        self.users = isinstance(rtl, UserRtl)
+        self.limit = LIMIT
+        if isinstance(rtl, UserRtl):
+            self.model = rtl.model(rtl.form([form(config)]), waves)
+            self.limit = rtl.limit or LIMIT
+        else:
+            self.model = Compiled.of_machine(component, config, rtl).model()
+        self.zero = self.model.cycle
         self.model["rsp_ready"] = 1
         self.burst = "burst" in config.extension_names
         self.memory: MainMemory | None = None
@@ -104,6 +127,7 @@ class Gateware:
             self.memory = MainMemory(self.model, ram, self.burst)
 
     def advance(self, cycle: int) -> None:
+        """Run until a cycle of the model."""
         if self.memory:
             self.memory.advance(cycle)
         else:
@@ -112,26 +136,42 @@ class Gateware:
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
         """Send a command to the CFU in `cycle`. Return the answer as int32, and the first cycle of the answer.
 
-        Raises MachineError if the CFU does not accept the command in this cycle, or does not answer within LIMIT
-        cycles.
+        Raises MachineError if our CFU does not accept the command in this cycle, or if a CFU does not accept or answer
+        it within LIMIT cycles.
         """
         model = self.model
+        cycle += self.zero
         self.advance(cycle)
         model["cmd_valid"] = 1
         model["cmd_payload_function_id"] = funct7 << 3 | funct3
         model["cmd_payload_inputs_0"] = a & LOW
         model["cmd_payload_inputs_1"] = b & LOW
-        model.run_until("cmd_ready", LIMIT)
-        if model.cycle != cycle:
+        self._until("cmd_ready")
+        if model.cycle != cycle and not self.users:
             reason = f"takes the command of cycle {cycle} in cycle {model.cycle}"
             raise MachineError("CFU gateware", reason, "report this: the simulator and the gateware differ")
-        self.advance(cycle + 1)
-        model["cmd_valid"] = 0
-        while self.memory and self.memory.beats and not model["rsp_valid"]:
+        if self.users and model["rsp_valid"]:  # an answer in the cycle of the command
+            answer = self._answer()
             self.advance(model.cycle + 1)
-        model.run_until("rsp_valid", LIMIT)
-        answer = model["rsp_payload_outputs_0"]
-        return answer - ((answer & 1 << 31) << 1), model.cycle
+            model["cmd_valid"] = 0
+            return answer
+        self.advance(model.cycle + 1)
+        model["cmd_valid"] = 0
+        self._until("rsp_valid")
+        return self._answer()
+
+    def _answer(self) -> tuple[int, int]:
+        """Return the answer at the port as int32, and the cycle."""
+        answer = self.model["rsp_payload_outputs_0"]
+        return answer - ((answer & 1 << 31) << 1), self.model.cycle - self.zero
+
+    def _until(self, port: str) -> None:
+        """Run until a port is 1, also while the memory sends beats. Raises RtlHangs after `limit` cycles."""
+        end = self.model.cycle + self.limit
+        self.model.step(0)
+        while self.memory and self.memory.beats and not self.model[port]:
+            self.advance(self.model.cycle + 1)
+        self.model.run_until(port, max(1, end - self.model.cycle))
 
 
 #: The largest number of differences that a comparison reports.
@@ -145,12 +185,13 @@ class Compared:
     different cycle.
     """
 
-    def __init__(self, config: Config, engine: str = "verilator") -> None:
-        self.gateware = Gateware(config, engine)
+    def __init__(self, config: Config, rtl: Rtl = "verilator") -> None:
+        self.gateware = Gateware(config, rtl)
         self.model = ModelUnit(config)
         self.differences: list[str] = []
         self.bits = self.late = 0
         self.first: int | None = None
+        self.command = ""
 
     def attach(self, ram: Array) -> None:
         self.gateware.attach(ram)
@@ -161,6 +202,8 @@ class Compared:
         return {note.kind for note in notes(self.model.regs)}
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
+        """Send a command to both CFUs in `cycle`, and compare their answers."""
+        self.command = f"{custom.name(funct7 << 3)} of cycle {cycle}"
         modelled, answer = (unit.execute(funct7, funct3, a, b, cycle) for unit in (self.model, self.gateware))
         if modelled != answer:
             self.bits += ((modelled[0] ^ answer[0]) & 0xFFFFFFFF).bit_count()
@@ -168,17 +211,32 @@ class Compared:
             self.first = cycle if self.first is None else self.first
             if len(self.differences) < MOST:
                 sides = (f"{value} in cycle {ready}" for value, ready in (answer, modelled))
-                name = custom.name(funct7 << 3)
-                self.differences.append(f"{name} of cycle {cycle} answers {' on the RTL, '.join(sides)} in the model")
+                self.differences.append(f"{self.command} answers {' on the RTL, '.join(sides)} in the model")
         return answer
 
 
-def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine: str) -> CosimCase:
-    """Run the firmware of a launch on one sample: on the simulated CPU with the model, then with the gateware."""
+def compare(launch: Launch, config: Config, values: Mapping[str, Array], rtl: Rtl) -> CosimCase:
+    """Run the firmware of a launch on one sample, on the simulated CPU, with the model and then with the RTL.
+
+    Raises InputError for a memory with random delays.
+    """
+    if isinstance(rtl, UserRtl) and rtl.seed:
+        reason = "is not for cfu: what its commands answer depends on the memory's delay"
+        raise InputError(option("--memory-seed", "seed"), reason, "leave it out")
     image = FirmwareImage.of(launch)
     setup = Setup(config)
-    both = Compared(config, engine)
-    model, gateware = (next(runs(launch.name, image, setup, values, 1, unit)) for unit in (None, lambda: both))
+    both = Compared(config, rtl)
+    model = next(runs(launch.name, image, setup, values, 1))
+    try:
+        gateware = next(runs(launch.name, image, setup, values, 1, lambda: both))
+    except MachineError as error:
+        if not isinstance(rtl, UserRtl):
+            raise
+        # After a wrong answer, the firmware may fail. A CFU that hangs or stops gives no answer.
+        stopped = both.gateware.model.cycle - both.gateware.zero
+        reasons = (*both.differences, f"{both.command}: {error.where}: {error.reason}")
+        first = stopped if both.first is None else both.first
+        return CosimCase(launch.name, model.instret, model.cycles, stopped, 0, reasons, first)
     wrong = 0
     for name, data in model.reads.items():
         left, right = (np.frombuffer(part, np.uint8) for part in (data, gateware.reads[name]))
@@ -190,11 +248,17 @@ def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine:
 
 
 def waveform(
-    launch: Launch, config: Config, values: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
+    launch: Launch,
+    config: Config,
+    values: Mapping[str, Array],
+    rtl: Rtl,
+    path: Path,
+    cycles: tuple[int, int] | None,
 ) -> None:
     image = FirmwareImage.of(launch)
     setup = Setup(config)
-    gateware = Gateware(config, "cxxrtl")
+    gateware = Gateware(config, rtl, waves=True)
     first, last = cycles or (0, next(runs(launch.name, image, setup, values, 1)).cycles)
     gateware.model.wave(path, max(first, 0), last)
-    next(runs(launch.name, image, setup, values, 1, lambda: gateware))
+    with suppress(*[MachineError] * isinstance(rtl, UserRtl)):  # the comparison has reported it
+        next(runs(launch.name, image, setup, values, 1, lambda: gateware))

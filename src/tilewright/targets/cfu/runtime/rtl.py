@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import InputError, option
-from tilewright.hdl.build import Wire, require_ports, wires
+from tilewright.hdl.build import FAST, UNDEFINED, Wire, require_ports, wires
 from tilewright.hdl.model import Compiled
+from tilewright.hdl.verilog import texts
 
 from .seam import Cfu, CfuError, Difference, Native
 
@@ -34,8 +35,6 @@ INPUTS = "cmd_valid", "cmd_payload_function_id", "cmd_payload_inputs_0", "cmd_pa
 RESET_CYCLES = 4
 #: The largest number of cycles to wait for cmd_ready or rsp_valid: 0.06 s on the document's board.
 LIMIT = 1 << 22
-#: The largest size of a file in bytes.
-MAX_BYTES = 1 << 24
 #: C++ code that is compiled with the module, and its functions: name, result type, argument types.
 LOCKSTEP = (Path(__file__).parent / "lockstep.h").read_text(encoding="utf-8")
 _POINTER = ctypes.c_void_p
@@ -148,7 +147,7 @@ def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], Rtl
     a port is missing.
     """
     ports = [Wire(CLOCK, 1), Wire(RESET, 1), *PORTS]
-    compiled = Compiled.of_verilog(_texts(paths), TOP, ports, LOCKSTEP, undefined=states > 0)
+    compiled = Compiled.of_verilog(texts(paths), TOP, ports, LOCKSTEP, UNDEFINED if states else FAST)
     return partial(RtlCfu, ", ".join(Path(path).name for path in paths), compiled, RESET, states)
 
 
@@ -160,24 +159,6 @@ def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
     name = type(component).__name__
     require_ports(f"component {name}", {wire.name: wire.bits for wire in wires(component)}, PORTS)
     return partial(RtlCfu, name, Compiled(component, extra=LOCKSTEP), "rst")
-
-
-def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
-    """Return the text of each file by name. Raises InputError for files that are unreadable or have the same name."""
-    texts: dict[str, str] = {}
-    for path in map(Path, paths):
-        try:
-            if path.stat().st_size > MAX_BYTES:
-                raise InputError(str(path), f"has more than {MAX_BYTES >> 20} MiB")
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(str(path), f"cannot be read: {error}", "give a Verilog file") from None
-        if path.suffix not in (".v", ".sv"):
-            raise InputError(str(path), "is not a Verilog file", "give files that end in .v or .sv")
-        if path.name in texts:
-            raise InputError(str(path), "has the same name as another file", "rename one")
-        texts[path.name] = text
-    return texts
 
 
 def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Callable[[], Cfu]:

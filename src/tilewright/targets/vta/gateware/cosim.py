@@ -6,20 +6,21 @@ The comparison covers the cycles of each instruction, the bytes that each STORE 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError
-from tilewright.hdl.model import Compiled, Wave, Written
+from tilewright.hdl.model import Compiled, Model, RtlStopped, Wave, Written
+from tilewright.hdl.verilog import Rtl, UserRtl
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
 from tilewright.targets.gateware import CosimCase
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.gateware import user_rtl
 from tilewright.targets.vta.isa.fields import REGIONS, Memory
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.passes import Prepared, prepare
@@ -37,13 +38,21 @@ LAUNCH = 1
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """The outcome of a launch on the RTL. `start`, `end` int64 [n]: each instruction's cycle as in a Trace, or -1."""
+    """The outcome of a launch on the RTL. `start`, `end` int64 [n]: each instruction's cycle as in a Trace, or -1.
+
+    If the ports do not show instructions, `shows` is not set and all of these are -1. `stopped` is the reason if the
+    run did not reach its end.
+    """
 
     start: Array
     end: Array
     cycles: int
     faults: int  # beats that are outside DRAM, or do not match their burst command
     written: Written  # the beats of all STOREs
+    reads: Array  # the read bursts, int64 [n, 3]: cycle, address, beats
+    stopped: str = ""
+    shows: bool = True
+    extra: tuple[tuple[int, str], ...] = ()  # the cycle and a message for each unit that runs too many instructions
 
 
 def run(
@@ -51,7 +60,7 @@ def run(
     config: Config,
     dram: Dram,
     bases: Mapping[str, int],
-    engine: str = "verilator",
+    rtl: Rtl = "verilator",
     stalls: int = 0,
     wave: Wave | None = None,
 ) -> RtlRun:
@@ -60,28 +69,56 @@ def run(
     `stalls`: a seed for random delays of the memory, or 0 for no delays.
     """
     memory, base = loaded(dram, insns)
-    model = compiled(config, engine).model()
-    if wave:
-        model.wave(wave.path, wave.first + LAUNCH, wave.last + LAUNCH)
+    limit = PATIENCE + 100 * memory.size
+    shell = None
+    if isinstance(rtl, UserRtl):
+        form = rtl.form(user_rtl.forms(config))
+        shell = user_rtl.SHELLS.get(form.name)
+        model = rtl.model(form, wave is not None)
+        limit = rtl.limit or limit
+        stalls = rtl.seed
+    else:
+        model = compiled(config, rtl).model()
     attached = model.attach("bus", memory, config.dram_latency, stalls)
-    for number, (unit, what) in enumerate((u, w) for u in config.pipeline.units for w in ("starts", "ends")):
-        model.watch(f"{unit}_{what}", number)
-    model["insn_base"] = base
-    model["insn_count"] = len(insns)
-    model["launch"] = 1
-    for name in REGIONS:
-        model[f"{name}_base"] = bases[name]
-    model.step()
-    model["launch"] = 0
-    model.run_until_logged(2 * len(insns), PATIENCE + 100 * memory.size)
+    arguments = {"insn_base": base, "insn_count": len(insns), **{f"{name}_base": bases[name] for name in REGIONS}}
+    cycles = 0
+    stopped = ""
+    if shell:
+        zero, cycles, stopped = shell.launch(model, arguments, limit, wave)
+    else:
+        zero = _launch(model, config, arguments, wave)
+        try:
+            if not model.run_until_logged(2 * len(insns), limit):
+                stopped = f"is not done after {limit} cycles"
+        except RtlStopped as error:
+            stopped = error.reason
     for segment in dram.segments:
         left = memory[segment.address : segment.end]
         if not np.array_equal(left, segment.data[0]):  # copy: other launches may share the array
             segment.data = left.reshape(1, -1).copy()
             segment.shared = False
     written = model.written(attached)
-    written = written._replace(cycle=written.cycle - LAUNCH)
-    return _timed(insns, config, model.events, model.faults(attached), written)
+    written = written._replace(cycle=written.cycle - zero)
+    bus = model.faults(attached), written, model.reads(attached) - [zero, 0, 0]
+    if shell:
+        unknown = np.full(len(insns), -1, np.int64)
+        return RtlRun(unknown, unknown, cycles, *bus, stopped, shows=False)
+    start, end, extra = _timed(insns, config, model.events, zero)
+    return RtlRun(start, end, model.cycle - zero if stopped else int(end.max(initial=0)), *bus, stopped, extra=extra)
+
+
+def _launch(model: Model, config: Config, arguments: Mapping[str, int], wave: Wave | None) -> int:
+    """Launch a program by the ports of the module Vta. Return the cycle of the RTL model that is cycle 0 of a Trace."""
+    if wave:
+        model.wave(wave.path, wave.first + LAUNCH, wave.last + LAUNCH)
+    for number, (unit, what) in enumerate((u, w) for u in config.pipeline.units for w in ("starts", "ends")):
+        model.watch(f"{unit}_{what}", number)
+    for name, value in arguments.items():
+        model[name] = value
+    model["launch"] = 1
+    model.step()
+    model["launch"] = 0
+    return model.cycle
 
 
 def component(config: Config) -> Any:
@@ -97,17 +134,25 @@ def compiled(config: Config, engine: str) -> Compiled:
     return Compiled.of_machine(component, config, engine)
 
 
-def _timed(insns: Array, config: Config, events: Array, faults: int, written: Written) -> RtlRun:
+def _timed(insns: Array, config: Config, events: Array, zero: int) -> tuple[Array, Array, tuple[tuple[int, str], ...]]:
+    """Return the start and end of each instruction as in a Trace, or -1; and the `extra` of an RtlRun.
+
+    `zero` is the RTL model's cycle 0.
+    """
+    extra = []
     units = config.pipeline.units_of(decode(insns, config))
     start, end = np.full(len(insns), -1, np.int64), np.full(len(insns), -1, np.int64)
     for number in range(2 * len(config.pipeline.units)):
         mine = np.flatnonzero(units == number // 2)
         cycles = events[events[:, 0] == number, 1]
         if len(cycles) > len(mine):
-            raise MachineError("RTL", f"{config.pipeline.units[number // 2]} ran more instructions than it was given")
+            name = f"{config.pipeline.units[number // 2]}_{'ends' if number % 2 else 'starts'}"
+            cycle = int(cycles[len(mine)]) - zero
+            extra.append((cycle, f"{name} in cycle {cycle} on the RTL, after the unit's last instruction"))
+            cycles = cycles[: len(mine)]
         # The RTL marks the last cycle of a step; a Trace has the next cycle.
-        (end if number % 2 else start)[mine[: len(cycles)]] = cycles - LAUNCH + number % 2
-    return RtlRun(start, end, int(end.max(initial=0)), faults, written)
+        (end if number % 2 else start)[mine[: len(cycles)]] = cycles - zero + number % 2
+    return start, end, tuple(extra)
 
 
 # Comparison with the simulator
@@ -117,7 +162,7 @@ OPTIONS = RunOptions(timing="tilewright", values=False)
 TOLD = 8
 
 
-def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], engine: str) -> CosimCase:
+def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], rtl: Rtl) -> CosimCase:
     """Run the first sample of `inputs` on the RTL and in the simulator; return the outcome of the comparison.
 
     Raises HazardError if the program cannot run to its end.
@@ -126,19 +171,29 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
     modelled = image.dram(first, 1)
     ran = image.dram(first, 1)
     before = contents(modelled)
-    prepared = prepare(image.insns, config, modelled, image.bases, OPTIONS)
-    prepared.passes.refuse(OPTIONS)
-    result = run(image.insns, config, ran, image.bases, engine)
+    base = loaded(ran, image.insns)[1]
+    options = _options(rtl, config)
+    prepared = prepare(image.insns, config, modelled, image.bases, options)
+    prepared.passes.refuse(options)
+    result = run(image.insns, config, ran, image.bases, rtl)
     trace = prepared.trace
-    assert trace is not None  # without a trace, `refuse` has raised an error
-    stored = _differences(prepared, modelled, before, _written(prepared, modelled), result)
-    differences = [*_times(prepared.elaborated, trace, result), *stored]
+    assert trace is not None  # `refuse` has raised otherwise
+    stores = _written(prepared, modelled)
+    differences = _differences(prepared, modelled, before, stores, result)
+    if not (isinstance(rtl, UserRtl) and rtl.seed):
+        differences += _times(prepared.elaborated, trace, result, str(options.timing), stores)
+    if not result.shows and (strange := user_rtl.strange_read(prepared.elaborated, result.reads, base)):
+        differences.append(strange)
+    differences += result.extra
     bytes_, left = _left(modelled, ran)
     if bytes_ and not differences:  # no STORE differs
         differences.append((result.cycles, left))
     if result.faults:
         reason = f"{result.faults} DRAM accesses of the RTL are outside DRAM or do not match their burst command"
         differences.append((result.cycles, reason))
+    if result.stopped:
+        differences = [(cycle, text) for cycle, text in differences if cycle < result.cycles]
+        differences.append((result.cycles, f"the RTL {result.stopped}{_last(prepared.elaborated, result, stores)}"))
     differences.sort(key=lambda item: item[0])
     return CosimCase(
         name,
@@ -151,26 +206,76 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
     )
 
 
+def _options(rtl: Rtl, config: Config) -> RunOptions:
+    """Return the options of the simulator, with the timing model that belongs to the ports of the user's Verilog."""
+    if not isinstance(rtl, UserRtl):
+        return OPTIONS
+    shell = user_rtl.SHELLS.get(rtl.form(user_rtl.forms(config)).name)
+    return replace(OPTIONS, timing=rtl.timing or (shell.timing if shell else OPTIONS.timing))
+
+
+def _last(program: Elaborated, result: RtlRun, stores: list[Stored]) -> str:
+    """Return the end of a message about a stopped run: the last instruction that ended, or the last complete STORE."""
+    count, width = result.written.data.shape
+    complete = np.cumsum([_beats(store.move, width) for store in stores]) <= count
+    ended = [store.step for store, done in zip(stores, complete, strict=True) if done]
+    if result.shows:
+        ended = [step for step in np.argsort(result.end, kind="stable").tolist() if result.end[step] >= 0]
+    what = "instruction that ended" if result.shows else "STORE that was written"
+    last = f"#{ended[-1]} {program.table.describe(ended[-1])}" if ended else "none"
+    return f"; the last {what}: {last}"
+
+
 def waveform(
-    image: LaunchImage, config: Config, inputs: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
+    image: LaunchImage,
+    config: Config,
+    inputs: Mapping[str, Array],
+    rtl: Rtl,
+    path: Path,
+    cycles: tuple[int, int] | None,
 ) -> None:
-    """Write a waveform of `cycles` (first, last; None: all), with CXXRTL, as our Verilator build has no waveforms."""
+    """Write a waveform of `cycles` (first, last; None: all). The engine verilator has none for our own gateware."""
     first, last = cycles or (0, 1 << 40)
     dram = image.dram({segment: data[:1] for segment, data in inputs.items()}, 1)
-    run(image.insns, config, dram, image.bases, "cxxrtl", wave=Wave(path, max(0, first), last))
+    run(image.insns, config, dram, image.bases, rtl, wave=Wave(path, max(0, first), last))
 
 
-def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int, str]]:
+def _times(
+    program: Elaborated, trace: Trace, result: RtlRun, timing: str, stores: list[Stored]
+) -> list[tuple[int, str]]:
     """Return, for each different start or end of an instruction, the earlier of the two cycles and a message."""
+    if not result.shows:
+        return _on_bus(program, trace, result, timing, stores)
     differences = []
     for what, ours, theirs in (("starts", trace.start, result.start), ("ends", trace.end, result.end)):
         for step in np.flatnonzero(ours != theirs).tolist():
             unit = program.table.units[program.table.unit[step]]
-            rtl = f"in cycle {theirs[step]}" if theirs[step] >= 0 else "never"
-            message = (
-                f"#{step} {program.table.describe(step)}: {unit}_{what} {rtl} on the RTL, {ours[step]} in the simulator"
-            )
-            differences.append((int(min(ours[step], theirs[step] if theirs[step] >= 0 else ours[step])), message))
+            cycle = f"in cycle {theirs[step]}" if theirs[step] >= 0 else "never"
+            text = f"{unit}_{what} {cycle} on the RTL, {ours[step]} in the simulator"
+            first = int(min(ours[step], theirs[step] if theirs[step] >= 0 else ours[step]))
+            differences.append((first, f"#{step} {program.table.describe(step)}: {text}"))
+    return differences
+
+
+def _on_bus(
+    program: Elaborated, trace: Trace, result: RtlRun, timing: str, stores: list[Stored]
+) -> list[tuple[int, str]]:
+    """Return as `_times` what the bus and the registers show: the last beat of each STORE, and all cycles."""
+    differences = []
+    last = user_rtl.last_beats(trace, program.config, timing)
+    done = 0
+    for step, move, _ in stores:
+        done += _beats(move, result.written.data.shape[1])
+        if done > len(result.written.cycle):
+            break
+        cycle = int(result.written.cycle[done - 1])
+        if last is not None and cycle != last[step]:
+            text = f"the last beat on {DATA} is in cycle {cycle} on the RTL, {last[step]} in the simulator"
+            differences.append((int(min(cycle, last[step])), f"#{step} {program.table.describe(step)}: {text}"))
+    if result.cycles != trace.end[-1]:
+        step = len(trace.end) - 1
+        text = f"ends in cycle {result.cycles} by the register `cycles`, {trace.end[-1]} in the simulator"
+        differences.append((min(result.cycles, int(trace.end[-1])), f"#{step} {program.table.describe(step)}: {text}"))
     return differences
 
 
@@ -220,6 +325,15 @@ def _written(prepared: Prepared, dram: Dram) -> list[Stored]:
     return stores_run
 
 
+def _beats(move: Move, width: int) -> int:
+    """Return the number of beats of a STORE; `width` are the bytes of a beat.
+
+    Each row is a number of whole beats. On the bus, the beats of STOREs are in stream order.
+    """
+    starts = move.address + np.arange(move.rows) * move.stride
+    return int(((starts + move.row_bytes - 1) // width - starts // width + 1).sum())
+
+
 def _differences(
     prepared: Prepared, dram: Dram, memory: Array, stored: list[Stored], result: RtlRun
 ) -> list[tuple[int, str]]:
@@ -235,8 +349,7 @@ def _differences(
     for step, move, left in stored:
         name = f"#{step} {prepared.elaborated.table.describe(step)}"
         starts = move.address + np.arange(move.rows) * move.stride
-        # Each row is a number of whole beats. On the bus, the beats of STOREs are in stream order.
-        many = int(((starts + move.row_bytes - 1) // width - starts // width + 1).sum())
+        many = _beats(move, width)
         mine = slice(done, min(done + many, count))
         places = beats.address[mine, None] + np.arange(width)
         strobes = beats.strobes[mine] & (places < memory.size)

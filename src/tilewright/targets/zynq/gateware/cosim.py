@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import MachineError
-from tilewright.hdl.model import Compiled, Model, Wave
+from tilewright.hdl.model import Compiled, Model, RtlHangs, RtlStopped, Wave
+from tilewright.hdl.verilog import Rtl, UserRtl
 from tilewright.targets.gateware import CosimCase
 from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES, Config
+from tilewright.targets.zynq.gateware import user_rtl
 from tilewright.targets.zynq.gateware.engine import beat_bytes, drain, require, require_layer
+from tilewright.targets.zynq.gateware.user_rtl import EnginePorts
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
 from tilewright.targets.zynq.runtime import driver
@@ -28,9 +30,9 @@ from tilewright.targets.zynq.timing.walk import uses
 from tilewright.targets.zynq.values import machine
 
 RESULT = STORES.index("result")
-#: The start comes this number of cycles after the descriptor, while the gateware computes the sizes of the layer.
-SETTLE = 4
-#: At most this number of differences is reported.
+#: The largest number of page services in a layer; the largest layer of VGG16 has some ten thousand.
+MOST_SERVICES = 1 << 20
+#: The largest number of differences to report.
 MOST_DIFFERENCES = 8
 
 
@@ -42,18 +44,34 @@ class ServedPage(NamedTuple):
     at: int
 
 
+class PageLog(NamedTuple):
+    """The page services of a run in order, and the cycle of each, waits included."""
+
+    served: list[ServedPage]
+    moments: list[int]
+
+    def add(self, page: ServedPage, cycle: int) -> None:
+        """Add a service. Raises RtlHangs if there are more than any layer needs."""
+        self.served.append(page)
+        self.moments.append(cycle)
+        if len(self.served) > MOST_SERVICES:
+            raise RtlHangs("RTL model", f"has requested {len(self.served)} pages and is not idle")
+
+
 @dataclass(frozen=True, eq=False)
 class RtlRun:
     """The run of a layer on the RTL.
 
-    `results` has the codes in the order of writing, uint8 [outputs], and `served` has the page services in order.
-    `engine` is the number of cycles without waits, or None with two frames.
+    `moments` has the cycle of each service, waits included. `engine`: cycles without waits, or None with two frames.
+    `stopped` is the reason if the layer did not end.
     """
 
     results: Array
     cycles: int
     engine: int | None
     served: list[ServedPage]
+    moments: list[int]
+    stopped: str = ""
 
 
 class SteadyPace:
@@ -71,6 +89,16 @@ class SteadyPace:
 STEADY = SteadyPace()
 
 
+class RandomPace(SteadyPace):
+    """A PS that takes random additional cycles for each page."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def delay(self) -> int:
+        return int(self.rng.integers(0, 40))
+
+
 def component(config: Config) -> Any:
     from tilewright.targets.zynq.gateware.window_engine import engine_of
 
@@ -78,37 +106,52 @@ def component(config: Config) -> Any:
 
 
 def run(
-    image: LayerImage, data: Array, engine: str = "verilator", pace: SteadyPace = STEADY, wave: Wave | None = None
+    image: LayerImage, data: Array, rtl: Rtl = "verilator", pace: SteadyPace = STEADY, wave: Wave | None = None
 ) -> RtlRun:
     """Run a layer on the compiled RTL. `data` has the codes of one sample, (rows, cols, ic) or (r)."""
     layer = image.layer
     config = layer.config
-    model = Compiled.of_machine(component, config, engine).model()
+    limit = 2 * service.schedule(layer, paged=False).engine + 1000
+    if isinstance(rtl, UserRtl):
+        form = rtl.form(user_rtl.forms(config))
+        ps = user_rtl.ports(rtl.model(form, wave is not None), form, config)
+        limit = rtl.limit or limit
+    else:
+        ps = user_rtl.ports(Compiled.of_machine(component, config, rtl).model(), None, config)
     blocks = {"data": placement.blocks(placement.data(layer), data)}
+    words = np.zeros(0, np.uint32)
     if layer.channels:
         blocks["weight"] = placement.blocks(placement.weight(layer), image.weight)
         blocks["bias"] = driver.bias_blocks(layer, image.bias, image.weight)
         words = np.broadcast_to(image.factor, layer.channels).astype("<f8").view("<u4")
-        ones = np.ones(len(words), np.uint8)
-        model.play({"factor_address": np.arange(len(words)), "factor_data": words, "factor_write": ones})
-        model["factor_write"] = 0
-    model.play({"descriptor": np.repeat(LAYOUT.encode_rows([layer.fields]).view(np.uint8), SETTLE, 0)})
-    first = model.cycle + 1
-    if wave:
-        model.wave(wave.path, wave.first + first, wave.last + first)
-    model["start"] = 1
-    model.step()
-    model["start"] = 0
-    return (_serve if config.frames == 1 else _load_ahead)(model, layer, blocks, first, pace)
+    log = PageLog([], [])
+    first = ps.model.cycle
+    try:
+        ps.load(LAYOUT.encode_rows([layer.fields]).view(np.uint8), words)
+        if wave:
+            ps.model.wave(wave.path, wave.first + 1, wave.last + 1)
+        first = ps.start()
+        return (_serve if config.frames == 1 else _load_ahead)(ps, layer, blocks, first, pace, limit, log)
+    except (RtlHangs, RtlStopped) as error:
+        if not isinstance(rtl, UserRtl):
+            raise
+        return RtlRun(np.zeros(0, np.uint8), ps.model.cycle - first, None, *log, error.reason)
 
 
-def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: SteadyPace) -> RtlRun:
+def _load_ahead(
+    ps: EnginePorts,
+    layer: Layer,
+    blocks: dict[str, Array],
+    first: int,
+    pace: SteadyPace,
+    limit: int,
+    log: PageLog,
+) -> RtlRun:
     """Act as the PS of an engine with two frames: move blocks in the simulator's order, when the engine is ready."""
     config = layer.config
+    model = ps.model
     results = dict[int, Array]()
-    served = list[ServedPage]()
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
-    limit = 2 * service.schedule(layer, paged=False).engine + 1000
     for number in service.schedule(layer).service.cause.tolist():
         if number == service.RELAYOUT:
             continue
@@ -117,88 +160,110 @@ def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int
         model.run_until("ready", limit)
         block = next(numbers[number])
         began = model.cycle
-        _move(model, config, blocks, results, number, block, began + config.transfer(STORES[number]))
-        served.append(ServedPage(number, block, began - first))
+        log.add(ServedPage(number, block, began - first), began - first)
+        _move(ps, config, blocks, results, number, block, began + config.transfer(STORES[number]))
     model.run_until("idle", limit)
     left = np.concatenate([results[index] for index in range(len(results))])
-    return RtlRun(left[: layer.outputs], model.cycle - first, None, served)
+    return RtlRun(left[: layer.outputs], model.cycle - first, None, *log)
 
 
-def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: SteadyPace) -> RtlRun:
-    """Act as the PS of an engine with one frame: move the requested block whenever the engine waits."""
+def _serve(
+    ps: EnginePorts,
+    layer: Layer,
+    blocks: dict[str, Array],
+    first: int,
+    pace: SteadyPace,
+    limit: int,
+    log: PageLog,
+) -> RtlRun:
+    """Act as the PS: move blocks when the engine waits, until the engine is idle."""
     config = layer.config
+    model = ps.model
     results: dict[int, Array] = {}
-    served = list[ServedPage]()
     waited = 0
-    limit = 2 * service.schedule(layer, paged=False).engine + 1000
     while True:
         waited += pace.hold(model)
         model.run_until("interrupt", limit)
-        if model["idle"]:
-            break
-        number = model["store"]
-        block = model["block"]
         missed = model.cycle - 1
+        request = ps.request()
+        if request is None:
+            break
+        number, block = request
         cycles = config.transfer(STORES[number]) + pace.delay()
-        _move(model, config, blocks, results, number, block, missed + cycles)
-        served.append(ServedPage(number, block, missed - first - waited))
+        log.add(ServedPage(number, block, missed - first - waited), missed - first)
+        _move(ps, config, blocks, results, number, block, missed + cycles)
         waited += cycles
-    cycles = model.cycle - first
+    cycles = missed + 1 - first
     left = [results.get(index, np.zeros(0, np.uint8)) for index in range(max(results, default=0) + 1)]
-    return RtlRun(np.concatenate(left)[: layer.outputs], cycles, cycles - waited, served)
+    return RtlRun(np.concatenate(left)[: layer.outputs], cycles, cycles - waited, *log)
 
 
 def _move(
-    model: Model, config: Config, blocks: dict[str, Array], results: dict[int, Array], store: int, block: int, end: int
+    ps: EnginePorts,
+    config: Config,
+    blocks: dict[str, Array],
+    results: dict[int, Array],
+    store: int,
+    block: int,
+    end: int,
 ) -> None:
-    """Move a block to a store, or from the result store to `results`, and pulse `done` in the cycle before `end`."""
+    """Move a block to a store, or from the result store to `results`, a beat per cycle. `done` is high before `end`.
+
+    A block that the layer does not have is moved as zeros, and the comparison reports the service.
+    """
     if store == RESULT:
-        model.step(drain(config))
-        count = config.block_bytes("result") // beat_bytes(config)
-        results[block] = model.play({"page_address": np.arange(count)}, "page_result").ravel()
+        ready = end - config.transfer("result") + 1 + drain(config)
+        ps.model.step(max(0, ready - ps.model.cycle))
+        results[block] = ps.read(store, config.block_bytes("result") // beat_bytes(config)).ravel()
     else:
-        there = blocks[STORES[store]]
-        if block >= len(there):
-            raise MachineError("RTL", f"requests {STORES[store]} block {block} of {len(there)}")
-        beats = np.ascontiguousarray(there[block]).view(np.uint8).reshape(-1, beat_bytes(config))
-        model["page_store"] = store
-        model["page_write"] = 1
-        model.play({"page_address": np.arange(len(beats)), "page_data": beats})
-        model["page_write"] = 0
-    model.step(end - 1 - model.cycle)
-    model["done"] = 1
-    model.step()
-    model["done"] = 0
+        there = blocks.get(STORES[store], np.zeros((0, config.block_bytes(STORES[store])), np.uint8))
+        content = there[block] if block < len(there) else np.zeros(config.block_bytes(STORES[store]), np.uint8)
+        ps.write(store, np.ascontiguousarray(content).view(np.uint8).reshape(-1, beat_bytes(config)))
+    ps.done(store, end)
 
 
 # Comparison with the simulator
 
 
-def compare(name: str, image: LayerImage, data: Array, engine: str, pace: SteadyPace = STEADY) -> CosimCase:
-    """Run a layer on the RTL and in the simulator for one sample, and compare the runs.
+def compare(name: str, image: LayerImage, data: Array, rtl: Rtl, pace: SteadyPace = STEADY) -> CosimCase:
+    """Run a layer on the RTL and in the simulator, on one sample. Return the result of the comparison.
 
     Raises ConfigError or MachineError if the gateware does not support the configuration or the layer (engine.py).
     """
     require(image.layer.config)
     require_layer(name, image)
     layer = image.layer
-    ran = run(image, data, engine, pace)
+    if isinstance(rtl, UserRtl) and rtl.seed:
+        pace = RandomPace(rtl.seed)
+    ran = run(image, data, rtl, pace)
     codes = machine.run(layer, data.reshape(1, *layer.input_shape), image.weight, image.bias, image.factor)
     expected = in_order(layer, codes)
     differences = times(layer, ran, pace is STEADY)
     wrong = expected
-    if len(ran.results) != len(expected):
+    if ran.stopped:
+        last = f"the last page service was {_text(ran.served[-1])}" if ran.served else "there was no page service"
+        differences = [(cycle, text) for cycle, text in differences if cycle < ran.cycles]
+        differences.append((ran.cycles, f"the RTL {ran.stopped}; {last}"))
+    elif len(ran.results) != len(expected):
         differences.append((ran.cycles, f"{len(ran.results)} results on the RTL, {len(expected)} in the simulator"))
     elif (wrong := np.flatnonzero(ran.results != expected)).size:
         place = int(wrong[0])
         ours = expected[place]
         theirs = ran.results[place]
-        differences.append((ran.cycles, f"result {place} is {theirs:#04x} on the RTL, {ours:#04x} in the simulator"))
+        reason = f"result {place} is {theirs:#04x} on the RTL, {ours:#04x} in the simulator"
+        differences.append((_moved(layer, ran, place), reason))
     differences.sort(key=lambda item: item[0])
     messages = tuple(message for _, message in differences[:MOST_DIFFERENCES])
     cycles = ran.cycles + layer.config.relayout * layer.outputs  # the PS rearranges results after the layer
     at = differences[0][0] if differences else None
     return CosimCase(name, 1, service.schedule(layer).cycles, cycles, int(wrong.size), messages, at)
+
+
+def _moved(layer: Layer, ran: RtlRun, place: int) -> int:
+    """Return the cycle in which the engine asks the PS to move the block with result number `place`."""
+    block = place // layer.config.block_bytes("result")
+    moved = zip(ran.served, ran.moments, strict=True)
+    return next((at for page, at in moved if (page.store, page.block) == (RESULT, block)), ran.cycles)
 
 
 def times(layer: Layer, ran: RtlRun, steady: bool) -> list[tuple[int, str]]:
@@ -229,21 +294,20 @@ def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tupl
         for store in STORES
         if counts[store] != loads[store]
     ]
-    if differences or (layer.conv and layer.config.layout != "rows"):  # services are only counted
+    if layer.conv and layer.config.layout != "rows":  # here the simulator only counts services
         return differences
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
     began = planned.waits.at if layer.config.frames == 1 else planned.service.start
     waits = zip(planned.service.cause.tolist(), began.tolist(), strict=True)
     modelled = [ServedPage(cause, next(numbers[cause]), at) for cause, at in waits if cause in numbers]
-    seen = sorted((request._replace(at=_begin(layer, request)) for request in ran.served), key=_order)
-    for index, (actual, modelled_service) in enumerate(zip(seen, sorted(modelled, key=_order), strict=True)):
-        if actual != modelled_service:
-            differences.append(
-                (
-                    actual.at,
-                    f"service #{index} is {_text(actual)} on the RTL, {_text(modelled_service)} in the simulator",
-                )
-            )
+    pages = zip(ran.served, ran.moments, strict=True)
+    seen = sorted(
+        ((page._replace(at=_begin(layer, page)), moment) for page, moment in pages), key=lambda p: _order(p[0])
+    )
+    for index, ((actual, moment), page) in enumerate(zip(seen, sorted(modelled, key=_order), strict=False)):
+        if actual != page:
+            text = f"service #{index} is {_text(actual)} on the RTL, {_text(page)} in the simulator"
+            differences.append((moment, text))
     return differences
 
 
@@ -267,7 +331,7 @@ def _begin(layer: Layer, served: ServedPage) -> int:
     return before * column + inside // step * step
 
 
-def waveform(image: LayerImage, data: Array, path: Path, cycles: tuple[int, int] | None) -> None:
-    """Run a layer with CXXRTL, and write a waveform of the cycles (first, last), or of all cycles (None)."""
+def waveform(image: LayerImage, data: Array, rtl: Rtl, path: Path, cycles: tuple[int, int] | None) -> None:
+    """Write a waveform of `cycles` of a layer (first, last; None: all)."""
     first, last = cycles or (0, 1 << 40)
-    run(image, data, "cxxrtl", wave=Wave(path, max(0, first), last))
+    run(image, data, rtl, wave=Wave(path, max(0, first), last))

@@ -1,0 +1,127 @@
+"""The comparison of a program with RTL, for `cosim` and `run`, and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilewright.cli import inputs, options
+from tilewright.cli.options import refuse, say, taken
+from tilewright.errors import InputError
+
+if TYPE_CHECKING:
+    from tilewright.conform import Wave
+    from tilewright.hdl.verilog import Rtl
+    from tilewright.model.inputs import Samples
+    from tilewright.program.program import Program
+    from tilewright.targets.gateware import CosimCase
+
+
+@dataclass(frozen=True)
+class UserVerilog:
+    """The options for the RTL that a program is compared with: the user's Verilog, or an engine for our gateware."""
+
+    verilog: tuple[str, ...] = taken(
+        "--verilog",
+        multiple=True,
+        metavar="FILE.v|DIR",
+        help="Compare with this Verilog of the machine instead of its gateware; may be repeated.",
+    )
+    top: str | None = taken("--top", metavar="NAME", help="The top module of --verilog.")
+    engine: str = taken(
+        "--engine", metavar="ENGINE", default="verilator", show_default=True, help="verilator or cxxrtl."
+    )
+    memory_seed: int | None = taken(
+        "--memory-seed",
+        type=click.IntRange(1),
+        metavar="SEED",
+        help="Delay the memory of --verilog at random, and compare only bytes.",
+    )
+    max_cycles: int | None = taken(
+        "--max-cycles",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Stop a launch on --verilog after N cycles.",
+    )
+
+    def rtl(self, timing: str | None = None) -> Rtl:
+        """Return the RTL. `timing` is the timing model that the user's Verilog is compared with.
+
+        Raises InputError if a file cannot be read, or if an option is missing.
+        """
+        if not self.verilog:
+            refuse(
+                {"--top": self.top, "--memory-seed": self.memory_seed, "--max-cycles": self.max_cycles},
+                "needs --verilog",
+            )
+            return self.engine
+        if not self.top:
+            raise InputError("--verilog", "needs the name of the top module", "add --top NAME")
+        from tilewright.hdl.verilog import UserRtl, texts
+
+        return UserRtl(
+            texts(self.verilog), self.top, self.engine, timing or "", self.memory_seed or 0, self.max_cycles or 0
+        )
+
+
+user_verilog = options.bundle("user_verilog", UserVerilog)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The launches of a program that were compared with RTL, and sentences about what was not."""
+
+    target: str
+    launches: list[CosimCase]
+    left_out: list[str]
+
+    @property
+    def differ(self) -> int:
+        return sum(bool(case.differences) for case in self.launches)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"target": self.target, "launches": [asdict(case) for case in self.launches], "left_out": self.left_out}
+
+    def show(self, *written: str) -> None:
+        """Print the lines after those of the launches. `written` are the paths of files."""
+        for line in (f"{len(self.launches)} launches, {self.differ} differ", *written, *self.left_out):
+            say(line)
+
+
+def compared(
+    program: Program, samples: Samples | None, rtl: Rtl, as_json: bool, wave: Wave | None = None
+) -> Comparison:
+    """Run a program on RTL and on the simulator. Without `as_json`, print the outcome of each launch."""
+    from tilewright.conform import cosim
+
+    cases = _shown(program, cosim(program, samples.values if samples else None, rtl, wave), as_json)
+    return Comparison(program.target, cases, inputs.left_out(program, samples))
+
+
+def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:
+    """Return the cases of a comparison. Print each case when it is finished, or all cases after a progress bar."""
+    compared: list[CosimCase] = []
+    names = [*(launch.name for launch in program.launches), ""]
+    with options.progress_bar() as bar:
+        if bar:
+            bar(0, len(names) - 1, f"{names[0]}: the gateware is compiled first")
+        for case in cases:
+            compared.append(case)
+            if bar:
+                bar(len(compared), len(names) - 1, names[len(compared)])
+            elif not as_json:
+                _tell(case)
+    if bar and not as_json:
+        for case in compared:
+            _tell(case)
+    return compared
+
+
+def _tell(case: CosimCase) -> None:
+    same = "same" if not case.differences else f"{case.mismatched_bytes} bytes differ"
+    say(f"{case.name}: {case.instructions} instructions, {case.rtl_cycles} cycles, {same}")
+    for difference in case.differences:
+        say(f"  {difference}")
