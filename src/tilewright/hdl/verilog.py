@@ -199,8 +199,8 @@ def adapter(top: str, form: Form, bits: Mapping[str, int]) -> str:
         if pin.driven and pin.name in bits:
             connections.append(f".{pin.name}({'~' * pin.inverted}{part})")
         elif pin.name in bits:
-            lines.append(f"wire [{bits[pin.name] - 1}:0] {pin.name}; assign {part} = {pin.name};")
-            connections.append(f".{pin.name}({pin.name})")
+            lines.append(f"wire [{bits[pin.name] - 1}:0] of_{pin.name}; assign {part} = of_{pin.name};")
+            connections.append(f".{pin.name}(of_{pin.name})")
         elif not pin.driven:
             lines.append(f"assign {part} = {pin.bits}'d{pin.absent};")
     body = "\n    ".join([*lines, f"{top} machine ({', '.join(connections)});"])

@@ -135,7 +135,8 @@ def run(
     except (RtlHangs, RtlStopped) as error:
         if not isinstance(rtl, UserRtl):
             raise
-        return RtlRun(np.zeros(0, np.uint8), ps.model.cycle - first, None, *log, error.reason)
+        reason = f"hangs: {error.reason}" if isinstance(error, RtlHangs) else error.reason
+        return RtlRun(np.zeros(0, np.uint8), ps.model.cycle - first, None, *log, reason)
 
 
 def _load_ahead(
@@ -250,8 +251,9 @@ def compare(name: str, image: LayerImage, data: Array, rtl: Rtl, pace: SteadyPac
         place = int(wrong[0])
         ours = expected[place]
         theirs = ran.results[place]
-        reason = f"result {place} is {theirs:#04x} on the RTL, {ours:#04x} in the simulator"
-        differences.append((_moved(layer, ran, place), reason))
+        cycle = _moved(layer, ran, place)
+        reason = f"result {place} is {theirs:#04x} in cycle {cycle} on the RTL, {ours:#04x} in the simulator"
+        differences.append((cycle, reason))
     differences.sort(key=lambda item: item[0])
     messages = tuple(message for _, message in differences[:MOST_DIFFERENCES])
     cycles = ran.cycles + layer.config.relayout * layer.outputs  # the PS rearranges results after the layer
