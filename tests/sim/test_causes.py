@@ -101,6 +101,6 @@ def test_the_wait_behind_a_full_command_queue_is_charged_to_the_queue() -> None:
         blocked = {step: end - start for step, start, end in trace.fetched.blocked()}
         assert (blocked.get(2, 0) >= 10 - 3) == (depth == 1)
     assert charged[8][0] == 0
-    # The command of step 2 waits in fetch until step 1 starts, 10 cycles after step 0: so does that of step 3 behind it.
+    # The command of step 2 waits in fetch until step 1 starts, 10 cycles after step 0. So does the one behind it.
     assert charged[1][0] >= 10 - 3
     assert charged[1][1] > charged[8][1]
