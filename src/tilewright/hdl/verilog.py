@@ -1,7 +1,7 @@
 """The user's Verilog of a machine, with the ports of our harness.
 
-A machine's gateware is run through a fixed set of ports. The user's top module may have other ones: a `Form` lists
-them, and `adapter` writes a module that connects them to the ports of the harness.
+The harness runs the gateware of a machine through a fixed set of ports. The user's top module may have other ports. A
+`Form` lists these ports, and `adapter` writes a module that connects them to the ports of the harness.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from tilewright.hdl.model import Compiled, Model
 
 #: The RTL to run: an engine for the machine's own gateware, or the user's Verilog.
 Rtl: TypeAlias = "str | UserRtl"
-#: The largest size of a file in bytes.
+#: A file may have at most this many bytes.
 MAX_BYTES = 1 << 24
 #: The suffixes of Verilog files, and of files that they include.
 SUFFIXES = (".v", ".sv", *INCLUDED)
 #: The module that connects the user's module to the harness.
 ADAPTER = "tilewright_adapter"
-#: Cycles of reset, and cycles between reset and the first use.
+#: The number of cycles of a reset, and the number of cycles between the reset and the first use.
 RESET_CYCLES = 16
 SETTLE_CYCLES = 4
-#: Bits of an AXI4 ID in the harness.
+#: The number of bits of an AXI4 ID in the harness.
 ID_BITS = 16
 CLOCK = [Wire("clk", 1), Wire("rst", 1)]
 
@@ -49,7 +49,7 @@ CLOCK = [Wire("clk", 1), Wire("rst", 1)]
 def texts(paths: Sequence[str | Path]) -> dict[str, str]:
     """Return the text of each file by name. A folder stands for all Verilog files in it.
 
-    Raises InputError for unreadable files, files that are not Verilog, and files of the same name.
+    Raises InputError if a file cannot be read, if a file is no Verilog file, or if two files have the same name.
     """
     texts: dict[str, str] = {}
     for source in map(Path, paths):
@@ -74,11 +74,11 @@ def texts(paths: Sequence[str | Path]) -> dict[str, str]:
 
 
 class Pin(NamedTuple):
-    """A port of the user's module, and the bits `first` to `first + bits - 1` of the harness's port `port`.
+    """A port of the user's module. It is connected to the bits `first` to `first + bits - 1` of the harness's `port`.
 
-    If the harness drives the pin, `driven` is set; `inverted` is for a reset that is active low. The user's module must
-    have a pin that is `needed`. Else, an absent output has the value `absent`. The width must be `bits`, unless `wide`
-    allows any.
+    If `driven`, the harness drives the pin. If `inverted`, the pin is a reset that is active low. If `needed`, the
+    user's module must have the pin. Otherwise, if an output is absent, its value is `absent`. If `wide`, the pin may
+    have any width instead of `bits`.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Pin(NamedTuple):
 class Form(NamedTuple):
     """A set of ports that a machine's top module may have.
 
-    `wires` are the ports of the harness. Without `pins`, the user's module has these ports itself.
+    `wires` are the ports of the harness. Without `pins`, the user's module must have the same ports as the harness.
     """
 
     name: str
@@ -104,18 +104,18 @@ class Form(NamedTuple):
 
     @property
     def needed(self) -> list[Wire]:
-        """The ports that the user's module must have; 0 bits: of any width."""
+        """The ports that the user's module must have. A port with 0 bits may have any width."""
         pins = (Wire(pin.name, 0 if pin.wide else pin.bits) for pin in self.pins if pin.needed)
         return list(pins) if self.pins else list(self.wires)
 
 
 @dataclass(frozen=True)
 class UserRtl:
-    """The user's Verilog (texts by file name) of a machine, and its top module.
+    """The user's Verilog of a machine (texts by file name), and the name of the top module.
 
-    `engine` is as in `model.Compiled`. `timing` is the timing model to compare with ("": the one that belongs to the
-    ports). `seed`: random delays of the memory, whose cycles are not compared, or 0 for its fixed delay. A run is
-    stopped after `limit` cycles (0: the machine's limit).
+    `engine` is as in `model.Compiled`. `timing` names the timing model whose cycles are compared ("": the timing model
+    for these ports). With a `seed`, the memory has random delays, and cycles are not compared. With seed 0, the memory
+    has a fixed delay. A run stops after `limit` cycles (0: the machine's limit).
     """
 
     files: Mapping[str, str]
@@ -128,8 +128,8 @@ class UserRtl:
     def form(self, forms: Sequence[Form]) -> Form:
         """Return the form whose ports the top module has.
 
-        If no form fits, the most similar form is named. Raises ConfigError if the top module does not exist, or if a
-        port is missing or has another width.
+        Raises ConfigError if the top module does not exist, or if no form fits. The error names the port that is
+        missing or has another width in the most similar form.
         """
         bits = self._ports()
 
@@ -148,7 +148,7 @@ class UserRtl:
     def model(self, form: Form, waves: bool = False, extra: str = "") -> Model:
         """Return an instance after its reset, with the ports of the harness.
 
-        Raises ConfigError if the engine refuses a file, or RtlStopped if an assertion fails during reset.
+        Raises ConfigError if the engine refuses a file, and RtlStopped if an assertion fails during the reset.
         """
         files, top = dict(self.files), self.top
         if form.pins:
@@ -164,7 +164,7 @@ class UserRtl:
         return model
 
     def _ports(self) -> dict[str, int]:
-        """Return the bits of each port of the top module, from the cache or from Verilator."""
+        """Return {port: number of bits} of the top module, from the cache or from Verilator."""
         modules = re.findall(r"^\s*module\s+\\?(\w+)", "\n".join(self.files.values()), re.MULTILINE)
         if self.top not in modules:
             shown = ", ".join(modules[:10]) + (" .." if len(modules) > 10 else "") or "no module"
@@ -188,7 +188,7 @@ class UserRtl:
 def adapter(top: str, form: Form, bits: Mapping[str, int]) -> str:
     """Return the Verilog module ADAPTER, which has the ports of the harness and an instance of `top`.
 
-    `bits` has the ports of `top`. Its inputs that the form does not list are 0.
+    `bits` has the number of bits of each port of `top`. Inputs of `top` that the form does not list are 0.
     """
     driven = {pin.port for pin in form.pins if pin.driven}
     directions = {wire.name: "input" if wire.name in driven else "output" for wire in form.wires}
@@ -207,17 +207,17 @@ def adapter(top: str, form: Form, bits: Mapping[str, int]) -> str:
     return f"module {ADAPTER} ({ports});\n    {body}\nendmodule\n"
 
 
-#: The name of a field of an AXI channel in the user's module; the fields are valid, ready, addr, data and others.
+#: A function that returns the user's name of a field (such as valid, ready, addr or data) of an AXI channel.
 Naming = Callable[[str, str], str]
 
 
 def chisel(prefix: str) -> Naming:
-    """Return the names of an AXI port in Verilog that Chisel emits, such as io_mem_ar_bits_addr."""
+    """Return the names that Chisel gives to the fields of an AXI port, such as io_mem_ar_bits_addr."""
     return lambda channel, field: f"{prefix}_{channel}_{'' if field in ('valid', 'ready') else 'bits_'}{field}"
 
 
 def plain(prefix: str, upper: bool = False) -> Naming:
-    """Return the names of an AXI port as in Xilinx's tools, such as m_axi_araddr, or in capitals m_axi_ARADDR."""
+    """Return the names that Xilinx's tools give to the fields of an AXI port: m_axi_araddr, or m_axi_ARADDR."""
     return lambda channel, field: f"{prefix}_{f'{channel}{field}'.upper() if upper else f'{channel}{field}'}"
 
 
@@ -226,7 +226,7 @@ def clocking(clock: str, reset: str, active_low: bool = False) -> list[Pin]:
 
 
 def same_pins(component: Any) -> list[Pin]:
-    """Return pins with the names of an Amaranth component's ports, which the user's module must have."""
+    """Return a pin for each port of an Amaranth component. The user's module must have ports of the same names."""
     ports = [("__".join(map(str, path)), member.flow) for path, member, _ in component.signature.flatten(component)]
     bits = {wire.name: wire.bits for wire in wires(component)}
     return [Pin(name, name, bits[name], driven=flow.name == "In") for name, flow in ports]
@@ -255,7 +255,7 @@ def axi_lite(name: Naming, port: str, address_bits: int) -> list[Pin]:
 
 
 def axi(name: Naming, port: str, bits: int) -> list[Pin]:
-    """Return the pins of an AXI4 port to a memory, with `bits` bits of data. IDs and ready signals may be absent."""
+    """Return the pins of an AXI4 port to a memory with `bits` data bits. IDs, for example, may be absent."""
     pins = []
     for channel in ("ar", "aw", "w"):
         pins += [
@@ -287,7 +287,7 @@ def axi(name: Naming, port: str, bits: int) -> list[Pin]:
 
 
 def harness_wires(pins: Iterable[Pin]) -> list[Wire]:
-    """Return the ports of the harness that pins connect to, each as wide as its pins need."""
+    """Return the ports of the harness to which the pins are connected, each as wide as its pins need."""
     bits = {wire.name: wire.bits for wire in CLOCK}
     for pin in pins:
         bits[pin.port] = max(bits.get(pin.port, 0), pin.first + pin.bits)
@@ -295,7 +295,7 @@ def harness_wires(pins: Iterable[Pin]) -> list[Wire]:
 
 
 def write_register(model: Model, offset: int, value: int, limit: int, port: str = "control") -> int:
-    """Write a register on AXI4-Lite. Return the cycle in which the module takes the data.
+    """Write a register over AXI4-Lite. Return the cycle in which the module accepts the data.
 
     Raises RtlHangs if the module does not answer within `limit` cycles.
     """
@@ -306,6 +306,7 @@ def write_register(model: Model, offset: int, value: int, limit: int, port: str 
     waiting = {"aw", "w"}
     taken = 0
     while waiting:
+        # The outputs must show the new inputs before a clock edge.
         model.step(0)
         accepted = {channel for channel in waiting if model[f"{port}__{channel}__ready"]}
         if "w" in accepted:
@@ -323,7 +324,7 @@ def write_register(model: Model, offset: int, value: int, limit: int, port: str 
 
 
 def read_register(model: Model, offset: int, limit: int, port: str = "control") -> int:
-    """Read a register on AXI4-Lite. Raises RtlHangs if the module does not answer within `limit` cycles."""
+    """Read a register over AXI4-Lite. Raises RtlHangs if the module does not answer within `limit` cycles."""
     model[f"{port}__ar__payload"] = offset
     model[f"{port}__ar__valid"] = model[f"{port}__r__ready"] = 1
     model.run_until(f"{port}__ar__ready", limit)
