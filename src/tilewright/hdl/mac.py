@@ -60,6 +60,7 @@ class MacArray(Part):
                     products(m, a, b, f"p{row}_{column}_{place}", logic)
                     for place, (a, *b) in enumerate(zip(left, *rights, strict=True))
                 ]
+                # The sum of an output has one product from each pair.
                 for number, terms in enumerate(zip(*terms_of_pairs, strict=True)):
                     total = Signal(signed(self.sum_bits), name=f"s{row}_{column + number}")
                     m.d.sync += total.eq(reduce(add, terms))

@@ -174,6 +174,7 @@ class PartedMemory(Part):
             data, masked, enables = _of_lane(beats, lane, t)
             row = Signal(range(max(2, self.rows)), name=f"row{lane}")
             m.d.comb += row.eq(row_of(beats.index, lane, log, True))
+            # Each part of a bank is a memory of its own, so that users of different parts do not wait for each other.
             for part in range(self.parts):
                 name = f"part{part}_{lane}"
                 depth = self.rows // self.parts
