@@ -376,7 +376,7 @@ class Session:
         return self._accesses(where, READ, before=False)
 
     def why(self, step: int | None = None) -> list[Wait]:
-        """Return the waits of an instruction (None: the next one). The first wait decided when it started."""
+        """Return the waits of an instruction (None: the next one). The first wait decided its start."""
         return when.why(self.walk, self._step_or_next(step))
 
     def waiting(self, step: int | None = None) -> list[Wait]:

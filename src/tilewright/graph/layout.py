@@ -96,7 +96,7 @@ class _Layout:
         self.nodes.append(Node(fresh_name(name, self.names), op, (source,), (result,)))
 
     def _keep_as_view(self, site: Site) -> bool:
-        """Record the result of a transpose, or of a reshape to the same shape, as a view; other nodes return False."""
+        """Record the result of a transpose, or a reshape to the same shape, as a view. Return whether this is done."""
         op = site.node.op
         x = site.optional(0)
         out = site.output

@@ -105,7 +105,7 @@ class Placement:
         )
 
     def take(self, axis: int, index: Array) -> Placement:
-        """Select elements along an axis, as np.take does. The axes of `index` replace the axis."""
+        """Select elements along an axis, as np.take does. The axes of `index` replace this axis."""
         before = self.slots
 
         def collect(arranged: Array) -> Array:

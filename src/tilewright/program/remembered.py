@@ -34,7 +34,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS results (key BLOB PRIMARY KEY, value BLOB) 
 
 
 class Remembered:
-    """A store of JSON values under text keys. Several processes may use it at the same time."""
+    """A store of JSON values under text keys. Several processes may use the store at the same time."""
 
     def __init__(self, folder: Path, package: Path, limit: int = LIMIT) -> None:
         """Open the file of the present sources of Tilewright and of `package`."""

@@ -218,14 +218,14 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        """Whether `cycles` measure the whole network: the host ran no MAC, or if there are none, no step."""
+        """Whether `cycles` cover the network: the host ran no MACs (in a network without MACs, no steps)."""
         if self.macs:
             return self.macs_on_target == self.macs
         return all(layer.where != HOST for layer in self.layers)
 
     @property
     def coverage(self) -> float:
-        """The share (0 to 1) of the multiply-accumulates on the target. If there are none, the share of the layers."""
+        """The share (0 to 1) of the multiply-accumulates on the target. Without any, the share of layers."""
         if self.macs:
             return self.macs_on_target / self.macs
         return sum(layer.where != HOST for layer in self.layers) / max(1, len(self.layers))

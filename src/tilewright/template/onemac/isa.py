@@ -25,7 +25,7 @@ class Opcode(IntEnum):
 
 
 class Unit(IntEnum):
-    """The hardware units. They run concurrently; only tokens synchronise them."""
+    """The hardware units. The units run concurrently, and only tokens synchronise them."""
 
     DMA = 0
     MAC = 1
