@@ -22,7 +22,7 @@ CAUSE_TOKEN = 2  # for a token; the index of the queue is added
 #: Kinds of a stretch: the step's own work, its data on the DRAM port, the wait until data arrive, the wait for the port
 #: while the port serves other clients, the delivery of a command, the wait for room in a token queue.
 WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE, COMMANDS = range(7)
-#: Causes for the kinds after WORK, in the order of the kinds; TRANSFER has two causes, loads and stores.
+#: Causes for the kinds after WORK, in the order of the kinds. TRANSFER and LATENCY have two each: of loads, of stores.
 CAUSES = {
     "load bandwidth": Definition(
         "The DRAM port reads data that the next instruction needs.",
@@ -35,6 +35,10 @@ CAUSES = {
     "DRAM latency": Definition(
         "A request has been sent, and its first data have not arrived.",
         "Make fewer and longer transfers, or load earlier, into a second buffer.",
+    ),
+    "write response": Definition(
+        "A store has sent its data or its request, and waits for the memory.",
+        "Make fewer and longer stores, whose data lie side by side in DRAM.",
     ),
     "DRAM contention": Definition(
         "A transfer waits while the DRAM port serves another transfer.",
@@ -54,6 +58,8 @@ CAUSES = {
     ),
 }
 NAMES = tuple(CAUSES)
+#: The index in NAMES of the cause of each kind after WORK (of loads, if stores have a cause of their own).
+CAUSE_OF = np.array([0, 2, 4, 5, 6, 7])
 #: The wait of the unit that does the work, from its last instruction to the end of the launch (sim.steps.Trace.stalls).
 DRAIN = {
     "drain": Definition(

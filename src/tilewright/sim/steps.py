@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
-from tilewright.sim.causes import CAUSE_TOKEN, NAMES, TRANSFER, WORK, Path
+from tilewright.array import Array, among
+from tilewright.sim.causes import CAUSE_OF, CAUSE_TOKEN, LATENCY, NAMES, TRANSFER, WORK, Path
 from tilewright.sim.chart import Chart
 from tilewright.sim.figures import Figures, by_size, with_rest
 
@@ -375,10 +375,8 @@ class Trace:
     def causes_on(self, path: Path) -> tuple[tuple[str, ...], Array]:
         """Return the names of all causes, and for each stretch of the path the index of its cause, int64 [m]."""
         works, work = self.kinds()
-        # TRANSFER is one kind, but NAMES has two causes for it: loads, and then stores. So stores and all later kinds
-        # have an index in NAMES that is one higher than the index of the kind.
-        writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
-        not_work = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
+        writes = (self.bytes_written[path.step] > 0) & among(path.kind, (TRANSFER, LATENCY))
+        not_work = len(works) + CAUSE_OF[path.kind - TRANSFER] + writes
         return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], not_work)
 
     def kinds(self) -> tuple[tuple[str, ...], Array]:

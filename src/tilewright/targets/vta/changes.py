@@ -42,8 +42,11 @@ def changes(config: Config, timing: TimingModel) -> Iterator[Change]:
     width = config.bus_bits.bit_length() - 1
     if width < RANGES["LOG_BUS_WIDTH"][1]:
         yield Change("DRAM bus twice as wide", {"LOG_BUS_WIDTH": width + 1})
-    if config.dram_latency:
+    chisel = timing.name.partition(",")[0] == "chisel"
+    if config.dram_latency and not (chisel and config.memory_model == "tsim"):
         yield Change("DRAM without latency", {"dram_latency": 0})
+    if chisel and config.burst_beats < Config.burst_beats:
+        yield Change(f"bursts of {Config.burst_beats} beats", {"burst_beats": Config.burst_beats})
     # The timing model is changed here, not the machine: no key makes the ALU of a model faster.
     if slow := {key: 1 for key in ALU_NUMBERS if timing.values.get(key, 1) > 1}:
         yield Change("ALU with one micro-op per cycle", timing=slow)
