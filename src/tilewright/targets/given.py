@@ -55,8 +55,8 @@ def number(default: int, low: int, high: int, power: bool = False, multiple: int
     return field(default=default, metadata={"range": (low, high, power, multiple), "only_time": only_time})
 
 
-def word(default: str, *words: str, only_time: bool = False) -> Any:
-    """Declare a MachineConfig key that is one of `words`. `only_time` is explained in `number`."""
+def word(default: str | int, *words: str | int, only_time: bool = False) -> Any:
+    """Declare a MachineConfig key that is one of `words`, which may be numbers. `number` explains `only_time`."""
     return field(default=default, metadata={"words": words, "only_time": only_time})
 
 
@@ -90,11 +90,12 @@ class MachineConfig:
                 raise ConfigError(self.where, f"{name} is {value}, not a power of two")
             if multiple > 1 and value % multiple:
                 raise ConfigError(self.where, f"{name} is {value}, not a multiple of {multiple}")
-            if value not in (words := key.metadata.get("words", (value,))):
+            words = key.metadata.get("words", (value,))
+            if value not in words or type(value) is not type(words[0]):
                 raise ConfigError(self.where, f"{name} is {shown(value)}", one_of(value, words))
 
     @classmethod
-    def words(cls) -> dict[str, tuple[str, ...]]:
+    def words(cls) -> dict[str, tuple[Any, ...]]:
         return {key.name: key.metadata["words"] for key in fields(cls) if "words" in key.metadata}
 
     @classmethod

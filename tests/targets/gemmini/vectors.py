@@ -40,7 +40,7 @@ def names(*groups: str, config: str = "*") -> list[str]:
 def program(name: str) -> tuple[dict[str, Array], Config]:
     """Return the arrays of a program, and the machine that it is for."""
     with np.load(FOLDER / f"{name}.npz") as file:
-        return dict(file), Config.read(name.partition("__")[0], {})
+        return dict(file), Config.read(name.partition("__")[0], {"rtl": "2023"})
 
 
 def runs(arrays: dict[str, Array]) -> Iterator[Run]:
@@ -50,7 +50,7 @@ def runs(arrays: dict[str, Array]) -> Iterator[Run]:
             end = f"{build}_{latency}"
             if f"times_{end}" in arrays:
                 times, accept = (arrays[f"{kind}_{end}"].astype(np.int64) for kind in ("times", "accept"))
-                config = Config.read(preset, {"memory_latency": str(latency)})
+                config = Config.read(preset, {"memory_latency": str(latency), "rtl": "2023"})
                 yield Run(build, latency, config, accept, times, arrays.get(f"prim_{end}"))
 
 

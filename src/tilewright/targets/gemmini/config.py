@@ -82,6 +82,9 @@ class Config(MachineConfig):
     queue_execute: int = number(8, 1, 64, only_time=True)  # [C: ex_queue_length]
     queue_store: int = number(2, 1, 64, only_time=True)  # [C: st_queue_length]
     memory_latency: int = number(16, 1, 1 << 16, only_time=True)  # cycles from a request to its first beat [I]
+    # The revision of upstream's Chisel: 709bc56 (2023), or 8c3f992 (2025), which is in today's Chipyard (e602d917,
+    # 2026-08). The revisions differ in time and in hazards.
+    rtl: int = word(2025, 2023, 2025, only_time=True)
     clock_mhz: int = number(1000, 1, 10_000, only_time=True)  # [I]; upstream reports 22 nm chips at 1 GHz
 
     def __post_init__(self) -> None:

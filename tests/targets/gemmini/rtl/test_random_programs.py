@@ -35,7 +35,7 @@ pytestmark = [
 SIZE, LATENCY = 8192, 16
 #: Cycles of the RTL after which a program has stalled; random ones take a few thousand.
 LIMIT = 100_000
-CONFIG = Config()
+CONFIG = Config(rtl=2023)
 
 
 @pytest.fixture(scope="module")

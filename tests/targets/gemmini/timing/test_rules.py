@@ -25,7 +25,7 @@ def timed(program: Commands, latency: int = 16) -> Times:
 
 
 def commands(preset: str = "default") -> Commands:
-    return Commands(Config.read(preset, {}))
+    return Commands(Config.read(preset, {"rtl": "2023"}))
 
 
 def loaded(

@@ -21,6 +21,7 @@ from tilewright.targets.gemmini.timing.moves import (
     MERGER,
     REPEATER,
     SCALER,
+    step_entries,
     step_merger,
     step_scaling,
     step_writes,
@@ -101,6 +102,8 @@ def step_units(m: Array, p: Program, t: int) -> None:
         step_writes(m, t)
     if m[SCALER.valid] | count(m, Q.scaling):
         step_scaling(m, t)
+    if count(m, Q.narrow) | count(m, Q.wide):
+        step_entries(m, t)
     if m[MERGER.valid] | count(m, Q.d_read):
         step_merger(m, t)
     requests = count(m, Q.a_read) | count(m, Q.a_write) | count(m, Q.a_out)

@@ -339,22 +339,36 @@ def finish(m: Array, t: int) -> None:
 @part
 def step_banks(m: Array, reader: int) -> None:
     """Move rows from the scratchpad's banks through their pipes to a reader (TO_ARRAY or TO_WRITER)."""
-    # Each word has one bit per bank, so all banks move at once. A row stays in its stage only while all later stages of
-    # its bank contain rows (Pipeline.scala). If the first stage is blocked, the next row waits in the bank.
+    # Each word has one bit per bank, so all banks move at once. If the pipe is full, the next row waits in the bank.
     first = m[reader + PIPE.first]
     second = m[reader + PIPE.second]
     third = m[reader + PIPE.third]
     last = m[reader + PIPE.last]
     entering = m[reader + PIPE.fetched] | m[reader + PIPE.held]
-    stays_third = third & last
-    stays_second = second & stays_third
-    stays = first & stays_second
-    after = (
-        entering | stays,
-        stays_second | first & ~stays,
-        stays_third | second & ~stays_second,
-        last | third,
-    )
+    if m[SHARED.of_2025]:
+        # The stages are the places of a queue (Scratchpad.scala: dma_read_pipe, ex_read_pipe). If the head has left,
+        # all rows move up. A new row takes the first free place, so it reaches the reader after one cycle.
+        stays = first & last
+        in_second = second & last | first & ~last
+        in_third = third & last | second & ~last
+        in_last = last | third
+        after = (
+            stays | entering & in_second,
+            in_second | entering & in_third,
+            in_third | entering & in_last,
+            in_last | entering,
+        )
+    else:
+        # A row stays in its stage only while all later stages of its bank contain rows (Pipeline.scala).
+        stays_third = third & last
+        stays_second = second & stays_third
+        stays = first & stays_second
+        after = (
+            entering | stays,
+            stays_second | first & ~stays,
+            stays_third | second & ~stays_second,
+            last | third,
+        )
     m[reader + PIPE.first], m[reader + PIPE.second], m[reader + PIPE.third], m[reader + PIPE.last] = after
     m[reader + PIPE.fetched] = 0
     m[reader + PIPE.held] = entering & stays

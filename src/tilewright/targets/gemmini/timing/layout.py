@@ -36,7 +36,7 @@ ROWS = {
 #: The index of the first queue, the size of one queue, the index of the first table, and the end of the tables.
 QUEUES = UNIT * UNITS
 PER_QUEUE = 4 + RING
-TABLES = QUEUES + 24 * PER_QUEUE
+TABLES = QUEUES + 26 * PER_QUEUE
 END = TABLES + WIDTH * sum(ROWS.values())
 
 

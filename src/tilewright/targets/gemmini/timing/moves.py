@@ -40,15 +40,16 @@ class Merger:
 class Scaler:
     """The input registers of the scale unit for int8 rows and of the scale unit for int32 rows (`wide`).
 
-    `step_merger` depends on the order of the fields valid, row and repeats.
+    `enter_unit` depends on the order of the fields valid, row and repeats.
     """
 
-    next = POINTER  # the next index into INCOMING
+    next = POINTER  # the next index into INCOMING for int8 rows
+    next_wide = POINTER  # the next index for int32 rows, from OF_WIDE_UNIT on
     valid = PLAIN
     row = saved(RULE.incoming_row, when="valid")
     repeats = saved(when="valid")
     wide_valid = PLAIN
-    wide_row = saved(when="wide_valid")
+    wide_row = saved(RULE.wide_row, when="wide_valid")
     wide_repeats = saved(when="wide_valid")
     lane_last = saved(RULE.scaled)  # the position of the element that the lanes scaled last
     turn = saved(RULE.scaled)  # the position of the next row's first element, in the round-robin order of a lane
@@ -88,8 +89,10 @@ MERGER = registers(Merger, 7)
 SCALER = registers(Scaler, 8)
 REPEATER = registers(Repeater, 9)
 INCOMING = table(IncomingRow, "incoming")
-#: The index in INCOMING of the int32 scale unit's only row, which may wait while thousands of int8 rows pass.
-OF_WIDE_UNIT = RING - 1
+#: The rows of the int32 scale unit and of the queue before it have their own ring in INCOMING, because they may wait
+#: while thousands of int8 rows pass. The ring has WIDE_ROWS rows and begins at index OF_WIDE_UNIT.
+WIDE_ROWS = 3
+OF_WIDE_UNIT = RING - WIDE_ROWS
 #: log2 of the number of lanes of the scale unit (mvin_scale_args). A row ends this number of cycles after its last
 #: element starts: one cycle for an arbiter's register, four cycles of latency, and one cycle for the mask of completed
 #: elements.
@@ -183,7 +186,7 @@ def write_wide(m: Array, lasts: int, to_acc: bool, acc_claimed: int, t: int) -> 
     `lasts` has the bits of the units that offer the last row of a request, and `acc_claimed` has the bits of the
     accumulator banks that are written in this cycle. Returns the new values of `lasts` and `acc_claimed`.
     """
-    incoming = row_offset(m[SCALER.wide_row])
+    incoming = row_offset(OF_WIDE_UNIT + m[SCALER.wide_row])
     load = row_offset(m[incoming + INCOMING.slot])
     row = m[incoming + INCOMING.row] + m[SCALER.wide_repeats] & m[SHARED.acc]
     bit = 1 << (row >> m[SHARED.lg_acc_bank])
@@ -289,6 +292,24 @@ def step_scaling(m: Array, t: int) -> None:
             m[SCALER.valid] = 0
 
 
+def step_entries(m: Array, t: int) -> None:
+    """Move rows from the queues before the scale units into the units' input registers."""
+    if count(m, Q.narrow) and not m[SCALER.valid]:
+        item = pop(m, Q.narrow, t)
+        enter_unit(m, SCALER.valid, item, row_offset(m[at(INCOMING.slot, item)]))
+    if count(m, Q.wide) and not m[SCALER.wide_valid]:
+        item = pop(m, Q.wide, t)
+        enter_unit(m, SCALER.wide_valid, item, row_offset(m[at(INCOMING.slot, OF_WIDE_UNIT + item)]))
+
+
+@part
+def enter_unit(m: Array, unit: int, item: int, load: int) -> None:
+    m[unit] = 1
+    m[unit + 1] = item  # the row
+    m[unit + 2] = m[load + LOADS.repeats]
+    m[SHARED.active] = 1
+
+
 @part
 def lane_elements(m: Array) -> int:
     return max(m[SHARED.dim] >> LG_LANES, 1)
@@ -299,6 +320,14 @@ def new_row(m: Array) -> int:
     """Return the index in INCOMING for a new int8 row. Rows leave in order, so INCOMING is used as a ring."""
     item = m[SCALER.next]
     m[SCALER.next] = item + 1 if item + 1 < OF_WIDE_UNIT else 0
+    return item
+
+
+@part
+def new_wide_row(m: Array) -> int:
+    """Return the index for a new int32 row, counted from OF_WIDE_UNIT."""
+    item = m[SCALER.next_wide]
+    m[SCALER.next_wide] = item + 1 if item + 1 < WIDE_ROWS else 0
     return item
 
 
@@ -342,12 +371,18 @@ def step_merger(m: Array, t: int) -> None:
         gone = False
         load = row_offset(m[MERGER.slot])
         row_bytes = m[SHARED.dim] << m[load + LOADS.wide]
-        unit = SCALER.wide_valid if m[load + LOADS.wide] else SCALER.valid
+        wide = m[load + LOADS.wide] != 0
+        unit = SCALER.wide_valid if wide else SCALER.valid
+        queue = Q.wide if wide else Q.narrow
         if all_read and done:
             gone = True
-        elif useful > sent and (useful - sent >= row_bytes or useful == m[MERGER.bytes]) and not m[unit]:
-            item = OF_WIDE_UNIT if m[load + LOADS.wide] else new_row(m)
-            row = row_offset(item)
+        elif (
+            useful > sent
+            and (useful - sent >= row_bytes or useful == m[MERGER.bytes])
+            and (ready(m, queue, t) if m[SHARED.of_2025] else not m[unit])
+        ):
+            item = new_wide_row(m) if wide else new_row(m)
+            row = row_offset(OF_WIDE_UNIT + item if wide else item)
             m[MERGER.sent] = min(sent + row_bytes - (m[MERGER.offset] if sent == 0 else 0), m[MERGER.bytes])
             m[row + INCOMING.slot] = m[MERGER.slot]
             m[row + INCOMING.last] = m[MERGER.sent] == m[MERGER.bytes]
@@ -355,10 +390,10 @@ def step_merger(m: Array, t: int) -> None:
             m[row + INCOMING.row] = m[MERGER.row] + m[load + LOADS.block] * (
                 m[MERGER.offset] + sent >> m[SHARED.lg_dim] + m[load + LOADS.wide]
             )
-            m[unit] = 1
-            m[unit + 1] = item  # the row
-            m[unit + 2] = m[load + LOADS.repeats]
-            m[SHARED.active] = 1
+            if m[SHARED.of_2025]:
+                push(m, queue, item)
+            else:
+                enter_unit(m, unit, item, load)
             # If the current request has no more beats, the next request may begin in this cycle.
             gone = free = m[row + INCOMING.last] != 0 and all_read
         if count(m, Q.d_read) and not free and not all_read:

@@ -29,7 +29,8 @@ class Queues:
     """The queues and their lengths (Scratchpad.scala, MeshWithDelays.scala, TLBuffer of rocket-chip).
 
     The channels are TileLink's: A carries requests to the memory, D carries beats and acknowledgements from the memory.
-    `reads`, `control` and `issue` are piped.
+    `reads`, `control` and `issue` are piped. `narrow` and `wide` lead to the scale units of int8 and int32 rows, only in
+    the RTL of 2025 (VectorScalarMultiplier.scala: vsm_in_q).
     """
 
     loads = 0
@@ -39,6 +40,8 @@ class Queues:
     dispatch = 2
     norm = 6
     passed = 2
+    narrow = 2
+    wide = 2
     scale = 6
     scaling = 3
     tags = 6

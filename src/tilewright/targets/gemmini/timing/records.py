@@ -109,6 +109,7 @@ class SnapshotRules:
     entry: int
     transaction: int
     incoming_row: int
+    wide_row: int
     product: int
     page: int
     local: int

@@ -46,6 +46,7 @@ from tilewright.targets.gemmini.timing.moves import (
     REPEATED,
     REPEATER,
     SCALER,
+    WIDE_ROWS,
     write_mark,
 )
 from tilewright.targets.gemmini.timing.operands import IN_ACC
@@ -158,6 +159,8 @@ def serialise_place(m: Array, archive: Array, place: int, rule: int, of: int) ->
         cyclic(m, place, archive, m[READER.next], m[SHARED.max_reads])
     elif rule == RULE.incoming_row:
         cyclic(m, place, archive, m[SCALER.next], OF_WIDE_UNIT)
+    elif rule == RULE.wide_row:
+        cyclic(m, place, archive, m[SCALER.next_wide], WIDE_ROWS)
     elif rule == RULE.product:
         cyclic(m, place, archive, m[ARRAY.newest], PRODUCTS)
     elif rule in (RULE.local, RULE.local_command) or (rule == RULE.local_result and m[of] >= 0):
@@ -268,10 +271,16 @@ def serialise_loads(m: Array, p: Program, archive: Array) -> None:
     queue(m, Q.scaling, archive, m[SCALER.next], OF_WIDE_UNIT)
     for i in range(count(m, Q.scaling)):
         serialise_row(m, p, archive, INCOMING_RULES, peek(m, Q.scaling, i), IN_UNIT)
+    queue(m, Q.narrow, archive, m[SCALER.next], OF_WIDE_UNIT)
+    for i in range(count(m, Q.narrow)):
+        serialise_row(m, p, archive, INCOMING_RULES, peek(m, Q.narrow, i), ENTERING)
+    queue(m, Q.wide, archive, m[SCALER.next_wide], WIDE_ROWS)
+    for i in range(count(m, Q.wide)):
+        serialise_row(m, p, archive, INCOMING_RULES, OF_WIDE_UNIT + peek(m, Q.wide, i), ENTERING)
     if m[SCALER.valid]:
         serialise_row(m, p, archive, INCOMING_RULES, m[SCALER.row], ENTERING)
     if m[SCALER.wide_valid]:
-        serialise_row(m, p, archive, INCOMING_RULES, m[SCALER.wide_row], ENTERING)
+        serialise_row(m, p, archive, INCOMING_RULES, OF_WIDE_UNIT + m[SCALER.wide_row], ENTERING)
     if m[REPEATER.valid]:
         serialise_row(m, p, archive, INCOMING_RULES, m[REPEATER.item], REPEATED)
         serialise_place(m, archive, REPEATER.row, RULE.row_of_load, at(INCOMING.slot, m[REPEATER.item]))

@@ -39,6 +39,7 @@ class Shared:
     slots = FIXED  # the number of commands that each tracker of the DMA can store
     latency = FIXED
     only_ws = FIXED
+    of_2025 = FIXED  # whether the revision of the RTL is that of 2025 (config.py: rtl)
     scales = FIXED  # whether the program scales any load; otherwise the round-robin position of the lanes is irrelevant
     holders = saved(RULE.wire, size=7)  # see find_configurations
     active = WIRE  # whether a register changed in this cycle
@@ -90,11 +91,15 @@ class Bank:
 
 
 class Pipe:
-    """The rows on their way out of the scratchpad. Each field is a bit mask of banks."""
+    """The rows on their way out of the scratchpad. Each field is a bit mask of banks.
+
+    A bank's pipe has the stages `first` to `last`. In the RTL of 2025, these are the four places of a queue, whose head
+    is `last`.
+    """
 
     fetched = PLAIN
     held = PLAIN  # the row is in the bank
-    first = PLAIN  # the row is in a stage of the bank's pipe, which has four stages
+    first = PLAIN
     second = PLAIN
     third = PLAIN
     last = PLAIN

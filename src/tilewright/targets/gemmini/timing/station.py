@@ -123,6 +123,9 @@ def ready_entry(m: Array, q: int, to: int, t: int) -> int:
     """Return the oldest unissued entry of queue `q` if it can be issued to the controller's queue `to`, else -1."""
     if m[STATION.unissued + q] == 0 or not ready(m, to, t):
         return -1
+    # In the RTL of 2025, a store waits until all earlier stores are done (ReservationStation.scala: deps_st).
+    if q == ST and m[SHARED.of_2025] and m[SHARED.number + q] != m[STATION.unissued + q]:
+        return -1
     entry = m[at(WAITING.entry, m[STATION.first + q]) + q]
     e = row_offset(64 * q + entry)
     waits = (
