@@ -46,7 +46,8 @@ class Placement:
 
     `dtype` is the type of the elements. If `planes` is 0, the bytes of an element are adjacent (little-endian).
     Otherwise, memory has one plane for the lowest bytes of all slots, one for the next bytes, and so on. Bytes without
-    a plane are filled with the sign. If `repeats`, an element may be in several slots.
+    a plane are filled with the sign. If `repeats`, an element may be in several slots. `parts` int [planes, parts]:
+    see `scattered`.
     """
 
     shape: Shape
@@ -55,6 +56,7 @@ class Placement:
     planes: int = 0
     steps: tuple[_Step, ...] = ()
     repeats: bool = False
+    parts: Array | None = None
 
     @classmethod
     def of(cls, shape: Sequence[int], dtype: str = "int8", planes: int = 0) -> Placement:
@@ -123,8 +125,17 @@ class Placement:
     ) -> Placement:
         return replace(self, slots=slots, steps=(*self.steps, _Step(arrange, collect)))
 
+    def scattered(self, parts: Array) -> Placement:
+        """Divide each plane into equal parts, and store part i of plane p as part `parts[p, i]` of the memory.
+
+        A part with the number NOWHERE is not stored: its bytes are the sign of the plane below.
+        """
+        return replace(self, parts=parts)
+
     @property
     def nbytes(self) -> int:
+        if self.parts is not None:
+            return (int(self.parts.max()) + 1) * (prod(self.slots) // self.parts.shape[1])
         return prod(self.slots) * (self.planes or self.dtype.itemsize)
 
     def arrange(self, values: Array, padding: int | None = None) -> Array:
@@ -161,6 +172,8 @@ class Placement:
         """Convert the bytes of memory, uint8 (S, bytes), to the values of the slots (S, *slots)."""
         if not self.planes:
             return np.ascontiguousarray(memory).view(self.dtype).reshape(len(memory), *self.slots)
+        if self.parts is not None:
+            memory = self._gathered(memory)
         planes = memory.reshape(len(memory), self.planes, *self.slots)
         # The highest stored byte has the sign.
         values: Array = planes[:, -1].view(np.int8).astype(self.dtype)
@@ -168,6 +181,17 @@ class Placement:
             values <<= 8
             values |= planes[:, plane]
         return values
+
+    def _gathered(self, memory: Array) -> Array:
+        """Return the planes (S, planes, parts, bytes), uint8, of a memory with parts in other places."""
+        assert self.parts is not None
+        size = prod(self.slots) // self.parts.shape[1]
+        stored = memory[:, : self.nbytes].reshape(len(memory), -1, size)
+        planes = stored[:, self.parts]
+        for plane, parts in enumerate(self.parts):
+            absent = parts == NOWHERE
+            planes[:, plane, absent] = planes[:, plane - 1, absent].view(np.int8) >> 7
+        return planes
 
     @cached_property
     def element(self) -> Array:
@@ -188,7 +212,11 @@ class Placement:
     def where(self) -> Array:
         """The offsets of each element's bytes, lowest first: int64 [*shape, bytes]. Without a slot, NOWHERE."""
         slot = self.slot[..., None]
-        if self.planes:
+        if self.parts is not None:
+            size = prod(self.slots) // self.parts.shape[1]
+            part = self.parts[np.arange(self.planes), slot // size]
+            offset = np.where(part == NOWHERE, NOWHERE, part * size + slot % size)
+        elif self.planes:
             offset = slot + prod(self.slots) * np.arange(self.planes)
         else:
             offset = slot * self.dtype.itemsize + np.arange(self.dtype.itemsize)

@@ -149,7 +149,7 @@ def test_every_layout_is_that_of_its_definition() -> None:
             assert place.nbytes == layout.input_bytes()
             assert_placed(place, seen, lanes)
             result = layout.of_result(site, None)
-            assert result.nbytes == layout.result_bytes
+            assert result.nbytes == layout.planes * layout.input_bytes(result_like=True)
             assert result.planes == (0 if form["codes"] else form["planes"])
             assert_placed(result, *results_of(form, site.output.shape))
             residual = layout.of_result(site, None, site.output.shape)

@@ -170,7 +170,7 @@ def _sizes(plan: Plan, places: TensorPlaces, config: Config) -> dict[str, int]:
         sizes[places[PARAMETERS].segment] = layer.parameter_tiles(layer.out_tiles) * tile
     ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in places[: layer.operands]]
     ends += [(place, layer.out_tiles * layer.out_pixels) for place in places[layer.operands : RESULT]]
-    ends.append((places[RESULT], layer.planes * layer.out_tiles * layer.out_pixels))
+    ends.append((places[RESULT], layer.planes * plan.stored_tiles))
     for place, tiles in ends:
         sizes[place.segment] = (place.first + tiles) * config.inp.tile_bytes
     return sizes
@@ -220,7 +220,7 @@ class _TransferEmitter:
         layer = self.plan.layer
         segment, begin = self.places[RESULT]
         first = self.segments.tile(segment, self.config.out.tile_bytes) + begin
-        first += item.plane * layer.out_tiles * layer.out_pixels
+        first += item.plane * self.plan.stored_tiles
         # Without an out memory (fsim), a store reads the accumulators.
         read = (Memory.OUT,) if self.config.rules.out_memory else (Memory.OUT, Memory.ACC)
         parts = tuple(self.builder.parts.of(*_slot(memory, self.where.acc, item.acc)) for memory in read)

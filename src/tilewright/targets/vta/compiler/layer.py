@@ -117,6 +117,9 @@ class Layer:
     pool: Window | None = None
     grid: tuple[int, int] = (0, 0)
     residual: Residual | None = None  # codes in the layout of the output, added to the sums
+    # If not 0, results lie in DRAM in the order of the groups: a store writes one row, in as few bursts of `by_group`
+    # tiles as possible. The host puts the results in order (see plan.stored).
+    by_group: int = 0
 
     @cached_property
     def canonical(self) -> Layer:

@@ -55,6 +55,7 @@ from tilewright.targets.vta.compiler.lowered import (
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
+from tilewright.targets.vta.timing import MODELS
 
 #: log2 of the largest weight of a residual: the largest power of two in int8.
 LARGEST_WEIGHT = 6
@@ -107,9 +108,23 @@ def lower(site: Site, context: Context) -> Lowered | str:
     if is_image and max(x.image[2], site.output.image[2]) > LARGEST_SIZE:
         return f"a row of its image has more than {LARGEST_SIZE} tiles, the limit of LOAD's x_stride"
     try:  # a node that the lowering refuses runs on the host, with this reason
-        return lowering(site, op, context)
+        lowered = lowering(site, op, context)
     except TilewrightError as error:
         return error.reason
+    channel = MODELS[context.timing].channel(config)
+    if isinstance(lowered, str) or channel.answer < 0:
+        return lowered
+    return _by_group(lowered, max(1, channel.burst * channel.beat_bytes // config.out.tile_bytes))
+
+
+def _by_group(lowered: Lowered, burst: int) -> Lowered:
+    """Store sums for the host in the order of the groups: each burst waits for an answer of the memory.
+
+    `burst`: the number of tiles in a burst.
+    """
+    by_group = 0 if lowered.layer.outputs_codes else burst
+    alternatives = tuple(_by_group(form, burst) for form in lowered.alternatives)
+    return replace(lowered, layer=replace(lowered.layer, by_group=by_group), alternatives=alternatives)
 
 
 def _requantises(context: Context) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.layer import (
+    LARGEST_SIZE,
     Layer,
     Span,
     TileTransfer,
@@ -50,12 +51,16 @@ class SlotSizes(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The output tiles that are summed together in one accumulator slot."""
+    """The output tiles that are summed together in one accumulator slot.
+
+    `first`: the place of the group in DRAM, in tiles, if results are stored in the order of the groups.
+    """
 
     rows: Span
     columns: Span
     outs: Range
     chunks: tuple[Chunk, ...]
+    first: int = 0
 
     @property
     def pixels(self) -> int:
@@ -80,6 +85,14 @@ class Group(NamedTuple):
         return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
 
     def stores(self, layer: Layer) -> tuple[TileTransfer, ...]:
+        """Return the transfers that store the group's results."""
+        if not layer.by_group:
+            return self.results(layer)
+        sizes = ranges(self.tiles, LARGEST_SIZE)
+        return tuple(TileTransfer(at, self.first + at, 1, size, size) for at, size in sizes)
+
+    def results(self, layer: Layer) -> tuple[TileTransfer, ...]:
+        """Return the transfers between the group's accumulators and a tensor [channel tile][row][column]."""
         rows, columns = self.rows, self.columns
         return transfers(layer.out, *self.outs, rows.start, rows.extent, columns.start, columns.extent)
 
@@ -153,6 +166,15 @@ class Plan:
         return self.layer.depth
 
     def groups(self) -> Iterator[Group]:
+        burst = self.layer.by_group
+        first = 0
+        for group in self._groups():
+            if burst and first % burst + group.tiles > -(-group.tiles // burst) * burst:
+                first += -first % burst  # one burst less
+            yield group._replace(first=first)
+            first += group.tiles
+
+    def _groups(self) -> Iterator[Group]:
         layer = self.layer
         rows, columns = self._rows(), spans(layer, 1, self.tile.columns)
         tiles = [(r, c) for c in columns for r in rows] if self.keeps else [(r, c) for r in rows for c in columns]
@@ -179,6 +201,15 @@ class Plan:
         if self.keeps:
             return [pooled_span(self.layer, 0, row.start, row.extent, kept=row.start > 0) for row in rows]
         return rows
+
+    @cached_property
+    def stored_tiles(self) -> int:
+        """The number of tiles from the start of a byte plane of the result, in DRAM, to the start of the next."""
+        layer = self.layer
+        if not layer.by_group:
+            return layer.out_tiles * layer.out_pixels
+        *_, last = self.groups()
+        return -(-(last.first + last.tiles) // layer.by_group) * layer.by_group
 
     @property
     def period(self) -> int:
@@ -265,11 +296,24 @@ def carried(plan: Plan) -> Array:
         # For each slot of acc, the result tiles whose shifted sums are in the slot.
         left = np.full((plan.slots.acc, plan.slot_sizes().acc), -1)
         for turn, group in enumerate(plan.groups()):
-            tiles = np.concatenate([covered(part) for part in group.stores(layer)])
+            tiles = _results(layer, group)
             slot = left[turn % plan.slots.acc, : len(tiles)]
             earlier[tiles] = slot
             slot[:] = tiles
     return earlier
+
+
+def stored(plan: Plan) -> Array:
+    """Return the place in DRAM of each result tile [channel tile][row][column], int32 [planes, tiles]."""
+    layer = plan.layer
+    places = np.zeros(layer.out_tiles * layer.out_pixels, np.int32)
+    for group in plan.groups():
+        places[_results(layer, group)] = group.first + np.arange(group.tiles)
+    return places + plan.stored_tiles * np.arange(layer.planes, dtype=np.int32)[:, None]
+
+
+def _results(layer: Layer, group: Group) -> Array:
+    return np.concatenate([covered(part) for part in group.results(layer)])
 
 
 class SlotRegion(NamedTuple):

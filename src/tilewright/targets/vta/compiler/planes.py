@@ -126,7 +126,7 @@ class PlaneScheduler:
         handover = self._costs.handover
         layer = self._layers[owner]
         start = max(self._time[self._store], self._time[self._alu] + handover.core)
-        start += self._costs.box(group.stores(layer), self._costs.config.out)
+        start += self._costs.store(group.stores(layer))
         self._time[self._store] = start + handover.turn
         if plane + 1 < layer.planes:
             self._waiting.append(_PendingPlane(start + handover.stored, owner, group, acc, plane + 1))

@@ -148,7 +148,7 @@ def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
     # Only whole periods are timed, so that the pattern to extrapolate is complete.
     first, last = (plan.period * max(least, -(-FEW * least // plan.period)) for least in (2, 1))
     left_out = max(0, len(groups) - first - last)
-    if left_out < first + last:
+    if left_out < first + last or (plan.layer.by_group and fine(plan.layer)):
         first = len(groups)
         last = 0
         left_out = 0

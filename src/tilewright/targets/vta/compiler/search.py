@@ -248,12 +248,12 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     intervals = costs.intervals
     spatial, channel, groups, chunks = _counts(layer, grid)
     tiles = grid["rows"] * grid["columns"] * grid["outs"]
-    inp, wgt, out = _transfers(layer, config, costs, grid)
+    inp, wgt, out, residual = _transfers(layer, config, costs, grid)
     inp_loads, wgt_loads = _loads(layer, grid, spatial, channel, chunks)
     load = inp_loads * inp + wgt_loads * wgt
     store = groups * layer.planes * out
     if layer.residual is not None:
-        load = load + groups * out  # a residual has the layout of a result
+        load = load + groups * residual
     added = residual_steps(layer.residual, 1) if layer.residual else ()
     instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes + len(added))
     # Additions and maximum pools copy each input tile with one micro-op.
@@ -269,7 +269,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     alone = config.stages == 3  # one unit runs GEMM and ALU alternately
     if layer.pool:  # the next group reads shared sums before the slot is free
         alone = alone | (_keeps(layer, grid) & (grid["acc"] == 2))
-    compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * costs.timing.dispatch
+    compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * costs.instruction
     # The first loads and the last stores overlap with no other work.
     first = inp + wgt + costs.latency
     last = layer.planes * out + (layer.planes - 1) * intervals.alu_immediate * tiles + costs.latency
@@ -296,9 +296,13 @@ def _counts(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array, Array, 
     return spatial, channel, spatial * channel, -(-layer.depth // grid["sums"])
 
 
-def _transfers(layer: Layer, config: Config, costs: Costs, grid: dict[str, Array]) -> tuple[Array, Array, Array]:
-    """Return each candidate's DRAM port cycles for a load of inputs, a load of weights and a store of a byte plane."""
+def _transfers(layer: Layer, config: Config, costs: Costs, grid: dict[str, Array]) -> tuple[Array, ...]:
+    """Return each candidate's DRAM port cycles for loads of inputs and of weights, a store, and a load of a residual.
+
+    A store writes a byte plane. A residual has the layout of a result.
+    """
     row = costs.row
+    load = costs.handover.load
     beat = costs.beat
     height, width = _input(layer, grid)
     box = height * width
@@ -307,12 +311,14 @@ def _transfers(layer: Layer, config: Config, costs: Costs, grid: dict[str, Array
     # A transfer has one row if its pixels are consecutive in DRAM: a box of whole image rows, or a single row.
     whole = (width == layer.size[1]) | (height == 1)
     rows = np.where(whole, np.where(box == layer.size[0] * layer.size[1], 1, carried), carried * height)
-    inp = (rows * row + carried * box * config.inp.tile_bytes / beat) * layer.operands
+    inp = (load + rows * row + carried * box * config.inp.tile_bytes / beat) * layer.operands
     weights = 1 if layer.shared else layer.taps * grid["outs"] * grid["sums"]
-    wgt = np.asarray(row + weights * config.wgt.tile_bytes / beat)
+    wgt = np.asarray(load + row + weights * config.wgt.tile_bytes / beat)
     full = (grid["columns"] == layer.out[1]) | (grid["rows"] == 1)
     rows = np.where(full, np.where(pixels == layer.out_pixels, 1, grid["outs"]), grid["outs"] * grid["rows"])
-    return inp, wgt, rows * row + pixels * grid["outs"] * config.out.tile_bytes / beat
+    rows = np.ones_like(rows) if layer.by_group else rows
+    results = pixels * grid["outs"] * config.out.tile_bytes
+    return inp, wgt, rows * costs.store_row + results * costs.store_byte, load + rows * row + results / beat
 
 
 def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array, chunks: Array) -> tuple[Array, Array]:

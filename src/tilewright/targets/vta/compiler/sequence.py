@@ -141,7 +141,7 @@ class WorkList:
         regions = {"inp": where.inp, "wgt": where.wgt, "par": where.par}
         held = {name: Held(region.slots) for name, region in regions.items()}
         slots = {name: region.tiles for name, region in regions.items()}
-        self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
+        self._stored.append(np.zeros(stage.plan.stored_tiles if not self._alone else 0, np.int64))
         index = len(self._stored) - 1
         state = _LayerState(index, stage.plan, where, held, self._groups + 1, [0] * acc_slots, slots)
         self.work.extend(self._planes.opened(layer, where.acc))
@@ -344,7 +344,7 @@ class WorkList:
         wgt = state.where.wgt.slots
         if not state.joined:
             self._load(weight_load(state.plan, wgt, len(state.plan.weight_chunks), Range(0, 1)))
-        codes = tuple((state.plan.layer.operands, part) for part in group.stores(state.plan.layer))
+        codes = tuple((state.plan.layer.operands, part) for part in group.results(state.plan.layer))
         self._load(LoadTiles("inp", inp, codes))
         first, *rest = runs(residual_steps(residual, group.tiles))
         self.work.extend(self._planes.placed(state.index, (first,), task.acc, inp, wgt))
@@ -432,7 +432,7 @@ class WorkList:
     def load_cycles(self, item: LoadTiles) -> int:
         """Return the number of cycles for which a load occupies the DRAM port."""
         chip = self._config.sram(memory_of(item.memory, self._config))
-        return self.costs.box((part for _, part in item.parts), chip)
+        return self.costs.load((part for _, part in item.parts), chip)
 
 
 def list_work(stages: Sequence[Stage], config: Config, timing: str, by_step: bool = False) -> WorkList:

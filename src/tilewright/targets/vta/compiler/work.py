@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
+from math import ceil
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -279,15 +280,35 @@ class Costs:
         self.beat = port.beat_bytes  # bytes that the DRAM port moves in one cycle
         self.latency = port.latency if port.burst else 0  # from the request of a transfer to its first data
         self.row = 0 if port.in_flight else self.latency  # before each row, if rows are requested one by one
+        self.store_row = self.row + self.handover.row
+        # The cycles for each byte of a store: beats, pauses, and (if stores wait for answers) the row's later bursts.
+        pauses = 1 / port.pause if port.pause else 0
+        bursts = self.handover.row / port.burst if port.burst else 0
+        self.store_byte = (1 + pauses + bursts) / self.beat
         self._joined: dict[Run, tuple[Step, ...]] = {}
+
+    @property
+    def instruction(self) -> int:
+        """The cycles of an instruction beside its micro-ops."""
+        return self.timing.dispatch + self.timing.once(None, 1)
 
     def step(self, step: Step) -> int:
         once = self.timing.dispatch + self.timing.once(step.op, step.kernel.outer.extent)
         return self.intervals.of(step.op, step.imm is not None) * step.kernel.micro_ops + once
 
-    def box(self, parts: Iterable[TileTransfer], chip: Sram) -> int:
-        """Return the cycles of the DRAM port for transfers `parts` to or from on-chip memory `chip`."""
-        return sum(part.rows * self.row + -(-part.rows * part.length * chip.tile_bytes // self.beat) for part in parts)
+    def load(self, parts: Iterable[TileTransfer], chip: Sram) -> int:
+        """Return the cycles of the DRAM port for loads `parts` of on-chip memory `chip`."""
+        return sum(
+            self.handover.load + part.rows * self.row + -(-part.rows * part.length * chip.tile_bytes // self.beat)
+            for part in parts
+        )
+
+    def store(self, parts: Iterable[TileTransfer]) -> int:
+        """Return the cycles of stores `parts`."""
+        tile = self.config.out.tile_bytes
+        return sum(
+            part.rows * self.store_row + ceil(part.rows * part.length * tile * self.store_byte) for part in parts
+        )
 
     def joined(self, run: Run) -> tuple[Step, ...]:
         """Return steps that take the same cycles as a run, but are faster to time.

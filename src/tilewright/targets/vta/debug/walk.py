@@ -151,7 +151,7 @@ class VtaWalk(Walk):
         _, first, result = self._held[tensor]
         if result is None or result.form.codes or result.correction is None:
             return None
-        sums = result.read(state.dram(first, result.form.result_bytes)[None])[0]
+        sums = result.read(state.dram(first, result.place.nbytes)[None])[0]
         return sums.astype(np.int64), np.broadcast_to(result.correction, sums.shape).astype(np.int64)
 
     def unpacked(self, state: State) -> Mapping[str, Array]:

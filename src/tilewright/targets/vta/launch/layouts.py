@@ -23,6 +23,8 @@ from tilewright.program.program import Launch
 TABLES = ("correction", "row_class", "column_class")
 #: The array with the earlier result tiles whose top byte planes are part of the sums (see plan.carried).
 CARRIED = "carried"
+#: The array with the place of each result tile in DRAM, for a layer stored in the order of groups (see plan.stored).
+STORED = "stored"
 #: The arrays that list which channels the machine reads and computes, for layers that leave out channels.
 READ = "read"
 COMPUTED = "computed"
@@ -109,10 +111,6 @@ class NodeLayout:
         if result_like:
             return self.out_tiles * self.out_pixels * self.tile_bytes
         return self.in_tiles * self.in_pixels * self.tile_bytes
-
-    @property
-    def result_bytes(self) -> int:
-        return self.planes * self.input_bytes(result_like=True)
 
     def of_input(self, site: Site, shape: tuple[int, ...], channels: Array | None) -> Placement:
         """Return the placement of an input of this shape; `channels`: the channels the machine reads, None for all."""

@@ -19,6 +19,7 @@ from tilewright.targets.vta.launch.layouts import (
     CARRIED,
     COMPUTED,
     READ,
+    STORED,
     TABLES,
     NodeLayout,
     given_back,
@@ -101,7 +102,7 @@ class Result(NamedTuple):
         stored = self.place.read(memory)
         if self.carried is not None:
             # The sums include the top byte plane of an earlier tile: see plan.carried.
-            top = memory.reshape(len(memory), self.form.planes, len(self.carried), -1)[:, -1].view(np.int8)
+            top = stored.reshape(len(memory), len(self.carried), -1) >> 8 * (self.form.planes - 1)
             carried = np.where(self.carried[:, None] >= 0, top[:, self.carried], 0)
             stored -= carried.reshape(stored.shape)
         return self.place.collect(stored)
@@ -119,8 +120,12 @@ class Result(NamedTuple):
 def result_of(launch: Launch, graph: Graph, index: int, form: NodeLayout) -> Result:
     """Return the result of a launch's node number `index`, in the layout of DRAM."""
     site = graph.site(graph.node(form.node))
-    carried, computed, *tables = (launch.arrays.get(f"{name}.{index}") for name in (CARRIED, COMPUTED, *TABLES))
-    return Result(site, form, form.of_result(site, computed), carried, tuple(tables))
+    names = (CARRIED, COMPUTED, STORED, *TABLES)
+    carried, computed, stored, *tables = (launch.arrays.get(f"{name}.{index}") for name in names)
+    place = form.of_result(site, computed)
+    if stored is not None:
+        place = place.scattered(stored)
+    return Result(site, form, place, carried, tuple(tables))
 
 
 def unpack(
@@ -136,7 +141,10 @@ def unpack(
             continue
         result = result_of(launch, graph, index, form)
         begin = form.first * form.tile_bytes
-        stored = result.read(outputs[form.result][:, begin : begin + form.result_bytes])
+        memory = outputs[form.result][:, begin : begin + result.place.nbytes]
+        if memory.shape[1] < result.place.nbytes:
+            raise _damaged(launch, f"the size of its result segment '{form.result}' does not match its layout")
+        stored = result.read(memory)
         site = result.site
         if form.codes:
             codes = given_back(np.ascontiguousarray(stored), site.output)  # the ALU has requantised the sums

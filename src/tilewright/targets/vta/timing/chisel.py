@@ -110,6 +110,13 @@ def _fetch(config: Config) -> Fetch:
     )
 
 
+def _handover(config: Config) -> Handover:
+    """Return the handovers: loads run one after the other, and each row of a store waits for its answer."""
+    channel = _channel(config)
+    load = LEAD + channel.latency + NARROW
+    return Handover(0, 1, 1, load, WRITE_LATENCY + channel.answer)
+
+
 CHISEL = Timing(
     gemm=1,  # core/TensorGemm.scala:579
     alu=2,  # core/TensorAlu.scala:122
@@ -124,6 +131,6 @@ CHISEL = Timing(
     ),
     channel=_channel,
     simulated=_simulated,
-    handover=lambda config: Handover(0, 0, 0),
+    handover=_handover,
     tokens_wait=False,
 )

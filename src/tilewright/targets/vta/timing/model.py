@@ -60,6 +60,8 @@ class Handover(NamedTuple):
     core: int  # from the issue of an instruction's last micro-op to the end of the instruction
     turn: int  # a store of n beats from cycle 0 on: the next store starts in cycle n + turn
     stored: int  # the store ends in cycle n + stored
+    load: int = 0  # before the first and after the last beat of a load, if the next load waits for both
+    row: int = 0  # the same for each row of a store; n includes these cycles
 
 
 @dataclass(frozen=True)
