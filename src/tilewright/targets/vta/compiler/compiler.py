@@ -22,9 +22,9 @@ from tilewright.sim.findings import DEADLOCK
 from tilewright.targets.vta.compiler.chain import Chain, ChainNode, Member, chains
 from tilewright.targets.vta.compiler.emit import Code, Draft, Place, TensorPlaces, draft, emit, weight_image
 from tilewright.targets.vta.compiler.legal import layer_schedule
-from tilewright.targets.vta.compiler.plan import Plan, carried, stored
+from tilewright.targets.vta.compiler.plan import Plan, Stage, carried, stored
 from tilewright.targets.vta.compiler.scores import kept_on_disk
-from tilewright.targets.vta.compiler.sequence import Stage, StreamOrder, WorkList, list_work, stream_order
+from tilewright.targets.vta.compiler.sequence import StreamOrder, WorkList, list_work, stream_order
 from tilewright.targets.vta.compiler.tune import TimedChain, tuned
 from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Item, LoadTiles, earliest_loads
 from tilewright.targets.vta.config import Config
@@ -131,7 +131,7 @@ def _arrays(chain: Chain, places: tuple[TensorPlaces, ...], code: Code) -> dict[
     for position, member, tensors in zip(positions, chain.members, places, strict=True):
         lowered = member.lowered
         if lowered.tiles is not None:
-            arrays[f"dram.{tensors[WEIGHTS].segment}"] = weight_image(member.plan, lowered.tiles)
+            arrays[f"dram.{tensors[WEIGHTS].segment}"] = weight_image(member.plan, lowered.tiles, lowered.offsets)
         if lowered.parameters is not None:
             arrays[f"dram.{tensors[PARAMETERS].segment}"] = lowered.parameters.reshape(-1).view("uint8")
         elif not lowered.layer.outputs_codes:

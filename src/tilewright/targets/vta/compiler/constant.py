@@ -122,6 +122,16 @@ def centred_weights(site: Site, op: Linear) -> tuple[Array, Array]:
 
 def _of_linear(site: Site, op: Linear, rounding: Rounding, proven: Mapping[str, Bounds]) -> Bounds | None:
     """Return the ranges of an operator's output; None if the ranges of the operator's sums prove no range."""
+    sums = proven_sums(site, op, rounding, proven)
+    if sums is None:
+        return None
+    # Requantisation is monotonic, so the lowest and highest sum give the lowest and highest code.
+    ends = op.finish(site, np.stack(sums).astype(np.int32), rounding).astype(np.int64)
+    return Bounds(ends[0], ends[1])
+
+
+def proven_sums(site: Site, op: Linear, rounding: Rounding, proven: Mapping[str, Bounds]) -> tuple[Array, Array] | None:
+    """Return the bounds of an operator's centred sums, int64 (O); None if its requantisation may not be monotonic."""
     x = site.input(0)
     bias = site.optional(2)
     out = site.output
@@ -142,9 +152,7 @@ def _of_linear(site: Site, op: Linear, rounding: Rounding, proven: Mapping[str, 
     requant = Requant.of_product(x, site.input(1), out, op.activation, rounding.delegated)
     if max(high.max(), -low.min()) + added > INT32_MAX or (requant.real >= 1).any():
         return None  # sums may wrap, or the rounding rule may not be monotonic
-    # Requantisation is monotonic, so the lowest and highest sum give the lowest and highest code.
-    ends = op.finish(site, np.stack([low, high]).astype(np.int32), rounding).astype(np.int64)
-    return Bounds(ends[0], ends[1])
+    return low, high
 
 
 def centred_sums(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds]) -> tuple[Array, Array]:

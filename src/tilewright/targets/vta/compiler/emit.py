@@ -19,8 +19,17 @@ from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import LinkedStream, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.kernels import Dim, RelativeKernel, Step
 from tilewright.targets.vta.compiler.layer import covered
-from tilewright.targets.vta.compiler.plan import ParameterRoom, Plan, Regions, SlotRegion, memory_of, parameter_room
-from tilewright.targets.vta.compiler.sequence import Stage, StreamOrder, WorkList, stream_order
+from tilewright.targets.vta.compiler.narrow import UNIT, offset_tiles
+from tilewright.targets.vta.compiler.plan import (
+    ParameterRoom,
+    Plan,
+    Regions,
+    SlotRegion,
+    Stage,
+    memory_of,
+    parameter_room,
+)
+from tilewright.targets.vta.compiler.sequence import StreamOrder, WorkList, stream_order
 from tilewright.targets.vta.compiler.work import (
     PARAMETERS,
     RESULT,
@@ -225,7 +234,7 @@ class _TransferEmitter:
         read = (Memory.OUT,) if self.config.rules.out_memory else (Memory.OUT, Memory.ACC)
         parts = tuple(self.builder.parts.of(*_slot(memory, self.where.acc, item.acc)) for memory in read)
         at = self.where.acc.at(item.acc)
-        for part in item.group.stores(layer):
+        for part in item.group.stores(layer, item.plane):
             address = first + part.offset
             shape = (part.rows, part.length)
             step = self.builder.store(at + part.at, address, shape, part.stride, parts)
@@ -397,8 +406,11 @@ def _loop(dim: Dim) -> Loop:
     return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
 
 
-def weight_image(plan: Plan, tiles: Array) -> Array:
-    """Return weight tiles [out tile, k, tap, block, block] as flat uint8, in the order of the plan's weight chunks."""
+def weight_image(plan: Plan, tiles: Array, offsets: Array | None) -> Array:
+    """Return weight tiles [out tile, k, tap, block, block] as flat uint8, in the order of the plan's weight chunks.
+
+    The weights for residuals follow, or the weights and the input of `offsets` (Lowered.offsets).
+    """
     parts: Sequence[Array] = [
         tiles[outs.first : outs.first + outs.size, sums.first : sums.first + sums.size].reshape(-1)
         for outs, sums in plan.weight_chunks
@@ -406,4 +418,6 @@ def weight_image(plan: Plan, tiles: Array) -> Array:
     if plan.layer.residual is not None:
         identity = np.eye(tiles.shape[-1], dtype=np.int8)  # weights for residuals come last
         parts = [*parts, (identity << plan.layer.residual.weight).reshape(-1)]
+    if offsets is not None:
+        parts = [*parts, offset_tiles(offsets).reshape(-1), np.full(tiles[0, 0, 0].size, UNIT, np.int8)]
     return np.concatenate(parts).view(np.uint8)

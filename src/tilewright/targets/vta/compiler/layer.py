@@ -27,6 +27,9 @@ Start = Literal["zero", "bias", "constant"]
 #: Largest x_size, y_size and x_stride of a transfer, tiles: the fields have 16 bits.
 LARGEST_SIZE = (1 << 16) - 1
 
+#: The byte planes of sums that are clamped (Layer.narrow).
+NARROW = 2
+
 
 @dataclass(frozen=True)
 class Requantisation:
@@ -120,6 +123,7 @@ class Layer:
     # If not 0, results lie in DRAM in the order of the groups: a store writes one row, in as few bursts of `by_group`
     # tiles as possible. The host puts the results in order (see plan.stored).
     by_group: int = 0
+    narrow: int = 0  # the number of output channel tiles, the last ones, whose sums are clamped (see narrow.py)
 
     @cached_property
     def canonical(self) -> Layer:
@@ -150,6 +154,11 @@ class Layer:
     def operands(self) -> int:
         """The number of tensors that the layer reads as input tiles: 2 for an addition, else 1."""
         return 2 if self.kind == "add" else 1
+
+    @property
+    def more_weights(self) -> int:
+        """The number of weight tiles beside those of the chunks: for residuals, or for the offsets of clamped sums."""
+        return self.narrow + (self.residual is not None)
 
     @property
     def shifts(self) -> bool:

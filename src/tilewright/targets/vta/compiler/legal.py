@@ -131,7 +131,6 @@ def _memories(plan: Plan, config: Config) -> Iterator[Violation]:
     space = ("tile.rows", "tile.columns")
     channels = ("tile.input_tiles", "tile.output_tiles")
     diagonal = layer.link == "diagonal"
-    added = int(layer.residual is not None)
     tile = f"a tile of {plan.tile.rows}x{plan.tile.columns} pixels"
     deep = outs if diagonal else sums
     # Loads and stores have x_size and x_stride fields of 16 bits.
@@ -140,11 +139,11 @@ def _memories(plan: Plan, config: Config) -> Iterator[Violation]:
         yield Violation(f"{tile} has rows of {row:,} tiles; a transfer has at most {LARGEST_SIZE:,}", space)
     what = f"{tile} reads {slot_sizes.inp:,} tiles of {deep} input channel tiles"
     fields = (channels[diagonal], *space)
-    yield from _over("inp", what, slots.inp, slot_sizes.inp, slot_sizes.residual, config.inp.depth, fields)
+    yield from _over("inp", what, slots.inp, slot_sizes.inp, slot_sizes.more_inp, config.inp.depth, fields)
     what = f"a chunk of {outs} x {1 if diagonal else sums} channel tiles has {slot_sizes.wgt:,} weight tiles"
     if slot_sizes.wgt > LARGEST_SIZE:
         yield Violation(f"{what}; a transfer has at most {LARGEST_SIZE:,}", channels)
-    yield from _over("wgt", what, slots.wgt, slot_sizes.wgt, added, config.wgt.depth, channels)
+    yield from _over("wgt", what, slots.wgt, slot_sizes.wgt, layer.more_weights, config.wgt.depth, channels)
     room = parameter_room(config)
     par = slot_sizes.par if room.in_slots else 0
     with_par = f" and {par:,} tiles of parameters" if par else ""
@@ -160,11 +159,11 @@ def _memories(plan: Plan, config: Config) -> Iterator[Violation]:
 def _over(
     memory: str, what: str, slots: int, size: int, more: int, depth: int, fields: tuple[str, ...]
 ) -> Iterator[Violation]:
-    """Yield a violation if `slots` slots of `size` tiles, plus `more` tiles for a residual, do not fit a memory."""
+    """Yield a violation if `slots` slots of `size` tiles, plus `more` other tiles, do not fit a memory."""
     total = slots * size + more
     if total > depth:
         counted = f"{slots:,} {'slot needs' if slots == 1 else 'slots need'}"
-        rest = f", with {more:,} for a residual," if more else ""
+        rest = f", with {more:,} for a residual or for offsets," if more else ""
         yield Violation(
             f"{what}; {counted} {total:,} of {depth:,} {memory} tiles{rest}".rstrip(","), (f"slots.{memory}", *fields)
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.array import Array
 from tilewright.errors import TilewrightError
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import (
@@ -52,6 +53,7 @@ from tilewright.targets.vta.compiler.lowered import (
     width_of,
     windowed,
 )
+from tilewright.targets.vta.compiler.narrow import windows
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
@@ -145,7 +147,7 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
         return "its weights minus their zero point do not fit int8"
     part = reduce_layer(site, w, start, context.proven)
     if isinstance(op, FullyConnected):
-        return _matrix(site, part, x.size // w.shape[2], context, "rows of the input")
+        return _matrix(site, op, part, x.size // w.shape[2], context, "rows of the input")
     assert isinstance(op, Conv2D | DepthwiseConv2D)
     window = op.window
     pixels = prod(site.output.shape[1:3])
@@ -156,36 +158,51 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
         # A 1x1 window is a matrix product. With a stride, only the host can lay out the pixels that are read.
         if kernel == 1 and not any(window.padding) and (window.stride == (1, 1) or not context.single):
             what = "pixels" if window.stride == (1, 1) else "the pixels that its stride reads"
-            return _matrix(site, part, pixels, context, what)
+            return _matrix(site, op, part, pixels, context, what)
         # With few channels, im2col fills tiles that would be mostly zeros. im2col must need fewer tiles than there are
         # taps.
         if channels <= block // 2 and -(-kernel * channels // block) < kernel and not context.single:
             # Constant channels are not constant in the padding.
             padded = reduce_layer(site, w, start, None) if any(window.padding) else part
-            patches = _matrix(site, padded, pixels, context, "patches (im2col)")
-            return _with_strips(site, patches, part, window, context)
-    return _with_strips(site, _spatial(site, part, window, context), part, window, context)
+            patches = _matrix(site, op, padded, pixels, context, "patches (im2col)")
+            return _with_strips(site, op, patches, part, window, context)
+    return _with_strips(site, op, _spatial(site, op, part, window, context), part, window, context)
 
 
-def _with_strips(site: Site, lowered: Lowered, part: ReducedLayer, window: Window, context: Context) -> Lowered:
+def _with_strips(
+    site: Site, op: Linear, lowered: Lowered, part: ReducedLayer, window: Window, context: Context
+) -> Lowered:
     """Add the best form in strips as an alternative to a lowered convolution, if this form may take fewer cycles."""
     if lowered.layer.outputs_codes or context.proven is None or context.single:
         return lowered
     config = context.config
+    row_class, column_class, correction = _classes(site, part, window)
+    clamped = windows(site, op, part, correction, context)
+    part = clamped.part if clamped else part
     forms = strips.forms(site, part.w, part.start, window, width_of(*part.sums, config), config)
     best = min(forms, key=lambda form: strips.least_cycles(form.layer, config), default=None)
     if best is None or strips.least_cycles(best.layer, config) >= strips.least_cycles(lowered.layer, config):
         return lowered
-    spatial = lowered if not lowered.layer.matrix else _spatial(site, part, window, context)
-    in_strips = replace(spatial, layer=best.layer, tiles=best.tiles, strip=best.strip)
-    return replace(lowered, alternatives=(in_strips,))
+    in_strips = replace(
+        best,
+        correction=correction,
+        row_class=row_class,
+        column_class=column_class,
+        inputs=part.inputs,
+        outputs=part.outputs,
+    )
+    return replace(lowered, alternatives=(clamped.narrowed(in_strips, context) if clamped else in_strips,))
 
 
-def _matrix(site: Site, part: ReducedLayer, rows: int, context: Context, what: str) -> Lowered:
+def _matrix(site: Site, op: Linear, part: ReducedLayer, rows: int, context: Context, what: str) -> Lowered:
     """Lower a matrix product of `rows` input rows. The columns are taps x channels. `what` names the rows."""
     config = context.config
     wide = width_of(*part.sums, config)
     block = config.block
+    # Sums need not be corrected by position: a matrix has no padding.
+    correction = part.corrected(part.per_tap.sum(axis=1)[None, None])
+    clamped = windows(site, op, part, correction, context)
+    part = clamped.part if clamped else part
     w = part.w.reshape(len(part.w), 1, -1)
     fold = folded_rows(w, rows, config, context.single)
     width = -(-rows // (config.batch * fold.pixels))
@@ -201,28 +218,33 @@ def _matrix(site: Site, part: ReducedLayer, rows: int, context: Context, what: s
         packing=packing(what, config, True, fold.pixels),
     )
     start = np.zeros(fold.weights.shape[0], np.int64)
-    # Sums need not be corrected by position: a matrix has no padding.
-    correction = part.corrected(part.per_tap.sum(axis=1)[None, None])
     tiles = tiles_of(fold.weights, start, layer, block)
     lowered = Lowered(layer, tiles, correction, inputs=part.inputs, outputs=part.outputs)
-    return _finished(site, lowered, context)
+    return _finished(site, clamped.narrowed(lowered, context) if clamped else lowered, context)
 
 
-def _spatial(site: Site, part: ReducedLayer, window: Window, context: Context) -> Lowered:
+def _classes(site: Site, part: ReducedLayer, window: Window) -> tuple[Array, Array, Array]:
+    """Return the class of each output row and column (see classes_of), and the correction of the sums by class."""
+    (row_class, rows), (column_class, columns) = classes_of(site.input(0).shape[1:3], site.output.shape[1:3], window)
+    per_tap = part.per_tap.reshape(-1, *window.kernel)  # (O, KH, KW)
+    correction = np.einsum("akb,ra,cb->rck", per_tap.transpose(1, 0, 2), rows, columns)
+    return row_class, column_class, part.corrected(correction)
+
+
+def _spatial(site: Site, op: Linear, part: ReducedLayer, window: Window, context: Context) -> Lowered:
     config = context.config
+    row_class, column_class, correction = _classes(site, part, window)
+    clamped = windows(site, op, part, correction, context)
+    part = clamped.part if clamped else part
     w = part.w
     start = part.start
     channels = len(part.low)
-    out = site.output.shape[1:3]
-    (row_class, rows), (column_class, columns) = classes_of(site.input(0).shape[1:3], out, window)
-    fold = folded_columns(w, start, channels, window, out[1], config, context.single)
+    fold = folded_columns(w, start, channels, window, site.output.shape[2], config, context.single)
     layer = windowed(site, fold, channels, start, config, width_of(*part.sums, config))
-    per_tap = part.per_tap.reshape(-1, *window.kernel)  # (O, KH, KW)
-    correction = part.corrected(np.einsum("akb,ra,cb->rck", per_tap.transpose(1, 0, 2), rows, columns))
     start = start if fold.pixels == 1 else np.zeros(fold.weights.shape[0], np.int64)
     tiles = tiles_of(fold.weights, start, layer, config.block)
     lowered = Lowered(layer, tiles, correction, row_class, column_class, None, part.inputs, part.outputs)
-    return _finished(site, lowered, context)
+    return _finished(site, clamped.narrowed(lowered, context) if clamped else lowered, context)
 
 
 def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:

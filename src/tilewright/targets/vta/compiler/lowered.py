@@ -50,6 +50,7 @@ class Lowered:
     outputs: Array | None = None  # int64: the channels that the machine computes; None: all
     strip: Strip | None = None  # the layout of strips, if tiles hold strips (see strips.py)
     transposed: bool = False  # whether the input has the layout [row][channel tile][column]
+    offsets: Array | None = None  # int64 [Layer.narrow, block]: offsets of clamped sums, in units of narrow.UNIT
     alternatives: tuple[Lowered, ...] = ()  # other forms of the same node
 
     @property

@@ -16,9 +16,11 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.program.placement import NOWHERE
 from tilewright.schedule import Range, ranges, to_and_fro
 from tilewright.targets.vta.compiler.layer import (
     LARGEST_SIZE,
+    NARROW,
     Layer,
     Span,
     TileTransfer,
@@ -41,13 +43,16 @@ class Chunk(NamedTuple):
 
 
 class SlotSizes(NamedTuple):
-    """The size of a slot of each memory, in tiles. `residual`: the size of a residual's slot, which is in inp."""
+    """The size of a slot of each memory, in tiles.
+
+    `more_inp`: the size of one more slot of inp, for a residual or for the input of offsets (see narrow.py).
+    """
 
     inp: int
     wgt: int
     acc: int
     par: int
-    residual: int = 0
+    more_inp: int = 0
 
 
 class Group(NamedTuple):
@@ -84,11 +89,20 @@ class Group(NamedTuple):
     def loads(self, layer: Layer, inputs: Range) -> tuple[TileTransfer, ...]:
         return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
 
-    def stores(self, layer: Layer) -> tuple[TileTransfer, ...]:
-        """Return the transfers that store the group's results."""
+    def stored(self, layer: Layer, plane: int) -> int:
+        """Return the number of tiles in byte plane `plane`: the first tiles of the group."""
+        wide = layer.out_tiles - layer.narrow * (plane >= NARROW) - self.outs.first
+        return self.pixels * min(max(0, wide), self.outs.size)
+
+    def planes(self, layer: Layer) -> int:
+        """Return the number of byte planes of the group's results."""
+        return layer.planes if self.stored(layer, layer.planes - 1) else NARROW
+
+    def stores(self, layer: Layer, plane: int = 0) -> tuple[TileTransfer, ...]:
+        """Return the transfers that store a byte plane of the group's results."""
         if not layer.by_group:
             return self.results(layer)
-        sizes = ranges(self.tiles, LARGEST_SIZE)
+        sizes = ranges(self.stored(layer, plane), LARGEST_SIZE)
         return tuple(TileTransfer(at, self.first + at, 1, size, size) for at, size in sizes)
 
     def results(self, layer: Layer) -> tuple[TileTransfer, ...]:
@@ -156,8 +170,9 @@ class Plan:
     def weight_starts(self) -> list[int]:
         """The first tile of each weight chunk in DRAM, followed by the number of all tiles."""
         counts = [self.weight_tiles(chunk) for chunk in range(len(self.weight_chunks))]
-        # The tile of weights for residuals follows the chunks.
-        return [*accumulate((*counts, *[1] * (self.layer.residual is not None)), initial=0)]
+        # Other weights follow the chunks, and then the input of offsets.
+        more = [self.layer.more_weights] if self.layer.more_weights else []
+        return [*accumulate((*counts, *more, *[1] * (self.layer.narrow > 0)), initial=0)]
 
     def _depth(self, outs: Range) -> int:
         if self.layer.link == "banded":
@@ -259,9 +274,9 @@ class Plan:
         # A maximum also needs room for the codes to compare. An addition that multiplies needs room for both operands.
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else outs * self.tile.input_tiles * layer.taps
-        residual = pixels * outs if layer.residual is not None else 0
+        more_inp = pixels * outs if layer.residual is not None else int(layer.narrow > 0)
         par = layer.parameter_tiles(outs)
-        return SlotSizes(box * carried * layer.operands, weights, held * outs, par, residual)
+        return SlotSizes(box * carried * layer.operands, weights, held * outs, par, more_inp)
 
     def dump(self) -> str:
         layer = self.layer
@@ -272,7 +287,8 @@ class Plan:
             shared = "; rows of sums that two groups share are computed once" if self.keeps else ""
             pooled = f"; largest of {layer.pool.kernel[0]}x{layer.pool.kernel[1]} sums, then requantised{shared}"
         return (
-            f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}\n"
+            f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}"
+            f"{f', {NARROW} of {layer.narrow} output channel tiles, which are clamped' if layer.narrow else ''}\n"
             f"tile {tile.rows}x{tile.columns} pixels x {tile.output_tiles} of {layer.out_tiles} output channel tiles, "
             f"{tile.input_tiles} of {layer.depth} input channel tiles per chunk, outer loop over {self.outer_loop}"
             f"{pooled}\n"
@@ -281,6 +297,18 @@ class Plan:
             f"slots: {self.slots.inp} inp, {self.slots.wgt} wgt, {self.slots.acc} acc"
             f"{'; a residual is added to the sums' if layer.residual else ''}"
         )
+
+
+class Stage(NamedTuple):
+    """A layer's plan. `fixed`: the plan is the user's, and must stay.
+
+    `reads`: for each tensor that the layer loads as input tiles (see chain.operands), the indices of the layers that
+    write the tensor, in the order of the tensor's channels; () if the host writes the tensor.
+    """
+
+    plan: Plan
+    reads: tuple[tuple[int, ...], ...] = ()
+    fixed: bool = False
 
 
 def carried(plan: Plan) -> Array:
@@ -304,12 +332,18 @@ def carried(plan: Plan) -> Array:
 
 
 def stored(plan: Plan) -> Array:
-    """Return the place in DRAM of each result tile [channel tile][row][column], int32 [planes, tiles]."""
+    """Return the place in DRAM of each result tile [channel tile][row][column], int32 [planes, tiles].
+
+    The place is NOWHERE if a byte plane of a tile is not stored.
+    """
     layer = plan.layer
-    places = np.zeros(layer.out_tiles * layer.out_pixels, np.int32)
+    places = np.full((layer.planes, layer.out_tiles * layer.out_pixels), NOWHERE, np.int32)
     for group in plan.groups():
-        places[_results(layer, group)] = group.first + np.arange(group.tiles)
-    return places + plan.stored_tiles * np.arange(layer.planes, dtype=np.int32)[:, None]
+        tiles = _results(layer, group)
+        for plane, row in enumerate(places):
+            count = group.stored(layer, plane)
+            row[tiles[:count]] = plane * plan.stored_tiles + group.first + np.arange(count)
+    return places
 
 
 def _results(layer: Layer, group: Group) -> Array:
@@ -319,7 +353,7 @@ def _results(layer: Layer, group: Group) -> Array:
 class SlotRegion(NamedTuple):
     """A region of a memory: `slots` slots from tile `base` on, at a distance of `stride` tiles.
 
-    One more slot, number `slots`, has `extra` tiles for the residual of a group or for the weights of residuals.
+    One more slot, number `slots`, has `extra` tiles for a residual, for the input of offsets, or for their weights.
     """
 
     base: int
@@ -419,13 +453,13 @@ class RegionAllocator:
             fit = room.tiles // slot_sizes.par if self._alone else max(1, room.tiles // 2 // slot_sizes.par)
             par = self._region("par", room.tiles, slot_sizes.par, min(sets, fit))
         return Regions(
-            self._region("inp", config.inp.depth, slot_sizes.inp, slots.inp, slot_sizes.residual),
+            self._region("inp", config.inp.depth, slot_sizes.inp, slots.inp, slot_sizes.more_inp),
             self._region(
                 "wgt",
                 config.wgt.depth,
                 slot_sizes.wgt,
                 min(slots.wgt, len(plan.weight_chunks)),
-                slot_sizes.residual > 0,
+                plan.layer.more_weights,
             ),
             accumulators,
             par._replace(base=room.first + par.base),

@@ -108,13 +108,13 @@ class PlaneScheduler:
     def _shift(self, index: int = -1) -> Iterator[tuple[int, Item]]:
         """Yield the first waiting shift and its store. Record the cycle if this frees a slot of layer `index`."""
         ready, owner, group, acc, plane = self._waiting.popleft()
-        steps = shift(group.tiles, self._costs.config.LOG_ACC_WIDTH)
+        steps = shift(group.stored(self._layers[owner], plane), self._costs.config.LOG_ACC_WIDTH)
         self._run(steps, ready)
         for run in runs(steps):
             yield owner, RunSteps(run, acc)
         yield owner, StoreResults(acc, group, plane)
         stored = self._wait(owner, group, acc, plane)
-        if owner == index and plane + 1 == self._layers[index].planes:
+        if owner == index and plane + 1 == group.planes(self._layers[index]):
             # With one compute unit, which also writes out, the slot is busy until the store ends.
             self._free[index, acc] = stored if self._gemm == self._alu else self._time[self._alu]
 
@@ -126,8 +126,8 @@ class PlaneScheduler:
         handover = self._costs.handover
         layer = self._layers[owner]
         start = max(self._time[self._store], self._time[self._alu] + handover.core)
-        start += self._costs.store(group.stores(layer))
+        start += self._costs.store(group.stores(layer, plane))
         self._time[self._store] = start + handover.turn
-        if plane + 1 < layer.planes:
+        if plane + 1 < group.planes(layer):
             self._waiting.append(_PendingPlane(start + handover.stored, owner, group, acc, plane + 1))
         return start + handover.stored

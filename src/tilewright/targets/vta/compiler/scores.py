@@ -24,8 +24,8 @@ from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.plan import Plan, RegionAllocator, accumulator_tiles, parameter_room
-from tilewright.targets.vta.compiler.sequence import Stage, WorkList
+from tilewright.targets.vta.compiler.plan import Plan, RegionAllocator, Stage, accumulator_tiles, parameter_room
+from tilewright.targets.vta.compiler.sequence import WorkList
 from tilewright.targets.vta.compiler.work import costs_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
@@ -180,10 +180,9 @@ def smallest(plan: Plan, config: Config) -> Config:
     """
     slot_sizes = plan.slot_sizes()
     places = RegionAllocator(config, alone=True).allocate(plan)
-    residual = int(plan.layer.residual is not None)
     least = config.par.index_bits if config.has_parameters else 1  # these bits also address the parameters
-    inp = max(least, (places.inp.slots * slot_sizes.inp + slot_sizes.residual - 1).bit_length())
-    wgt = max(least, (places.wgt.slots * slot_sizes.wgt + residual - 1).bit_length())
+    inp = max(least, (places.inp.slots * slot_sizes.inp + slot_sizes.more_inp - 1).bit_length())
+    wgt = max(least, (places.wgt.slots * slot_sizes.wgt + plan.layer.more_weights - 1).bit_length())
     for acc in range((plan.slots.acc * slot_sizes.acc - 1).bit_length(), config.index_bits.acc):
         smaller = _resized(config, inp, wgt, acc)
         if (

@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.array import Array, ascending
 from tilewright.schedule import combinations, extents, finalists
 from tilewright.targets.vta.compiler.epilogue import residual_steps
-from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
+from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, NARROW, Layer
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_room
 from tilewright.targets.vta.compiler.scores import fine, kept_on_disk, overhead, score
 from tilewright.targets.vta.compiler.work import Costs, costs_of
@@ -169,8 +169,7 @@ def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     sums = grid["sums"]
     weights = outs * sums * layer.taps if not layer.shared else np.ones_like(outs)
     sets = 1 if layer.kind == "add" else outs
-    lifts = int(layer.residual is not None)  # the tile of weights for residuals
-    room = (config.wgt.depth - lifts) // grid.get("wgt", np.ones(1, np.int64))
+    room = (config.wgt.depth - layer.more_weights) // grid.get("wgt", np.ones(1, np.int64))
     fits: Array = _fits_image(layer, config, grid, outs if layer.link == "diagonal" else sums, outs)
     return (
         fits & (weights <= np.minimum(room, LARGEST_SIZE)) & (layer.parameters * sets <= parameter_room(config).tiles)
@@ -230,7 +229,7 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
     pixels = rows * columns
     # Accumulators: the results, both operands of an addition that multiplies, and the codes of a maximum pool.
     held = pixels * (1 if layer.shifts else layer.operands) + (height * width if layer.kind == "max" else 0)
-    added = pixels * outs if layer.residual is not None else 0
+    added = pixels * outs if layer.residual is not None else int(layer.narrow > 0)
     inp = (config.inp.depth - added) // grid.get("inp", np.ones(1, np.int64))
     acc = accumulator_tiles(config, layer) // grid.get("acc", np.ones(1, np.int64))
     acc = acc - (layer.parameters * outs if parameter_room(config).in_slots else 0)
@@ -251,7 +250,8 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     inp, wgt, out, residual = _transfers(layer, config, costs, grid)
     inp_loads, wgt_loads = _loads(layer, grid, spatial, channel, chunks)
     load = inp_loads * inp + wgt_loads * wgt
-    store = groups * layer.planes * out
+    narrow = layer.narrow / layer.out_tiles
+    store = groups * (layer.planes - narrow * (layer.planes - NARROW)) * out
     if layer.residual is not None:
         load = load + groups * residual
     added = residual_steps(layer.residual, 1) if layer.residual else ()
@@ -264,7 +264,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
         outputs * (1 if layer.shifts else layer.operands) if layer.pool is None else prod(layer.sums) * layer.out_tiles
     )
     cleared = cleared * (layer.start == "zero" and not layer.carries) + outputs * bool(added)
-    gemm = (macs * layer.operands + cleared) * intervals.gemm * repetition
+    gemm = (macs * layer.operands + cleared + outputs * narrow) * intervals.gemm * repetition
     alu = outputs * (_alu_cycles(layer, intervals) + len(added[1:]) * intervals.alu_immediate)
     alone = config.stages == 3  # one unit runs GEMM and ALU alternately
     if layer.pool:  # the next group reads shared sums before the slot is free
@@ -339,6 +339,8 @@ def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array,
 def _alu_cycles(layer: Layer, intervals: Intervals) -> int:
     # The number of steps of epilogue.py for each kind of second operand.
     cycles = (layer.planes - 1) * intervals.alu_immediate
+    more = layer.narrow * (2 + NARROW - layer.planes)  # two steps clamp, and shifts are missing
+    cycles += int(more * intervals.alu_immediate / layer.out_tiles)
     if layer.kind == "max":
         cycles += intervals.alu_immediate * (1 + 2 * bool(layer.clamp)) + intervals.alu * layer.taps
     if layer.pool:

@@ -18,7 +18,16 @@ from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.epilogue import residual_steps, split_shift
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Residual, Span, covered
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan, RegionAllocator, Regions, memory_of, parameter_room
+from tilewright.targets.vta.compiler.plan import (
+    Chunk,
+    Group,
+    Plan,
+    RegionAllocator,
+    Regions,
+    Stage,
+    memory_of,
+    parameter_room,
+)
 from tilewright.targets.vta.compiler.planes import PlaneScheduler
 from tilewright.targets.vta.compiler.work import (
     ANYTHING,
@@ -29,11 +38,13 @@ from tilewright.targets.vta.compiler.work import (
     LoadTiles,
     PlacedLoad,
     RunSteps,
+    add_offsets,
     clear,
     close_group,
     copy,
     costs_of,
     input_load,
+    offset_loads,
     open_group,
     parameter_load,
     sums,
@@ -44,18 +55,6 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 #: Maximum number of accumulator tiles to clear while a launch's first loads arrive.
 IDLE = 256
-
-
-class Stage(NamedTuple):
-    """A layer's plan. `fixed`: the plan is the user's, and must stay.
-
-    `reads`: for each tensor that the layer loads as input tiles (see chain.operands), the indices of the layers that
-    write the tensor, in the order of the tensor's channels; () if the host writes the tensor.
-    """
-
-    plan: Plan
-    reads: tuple[tuple[int, ...], ...] = ()
-    fixed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +91,7 @@ class _LayerState:
     pieces: dict[int, tuple[Range, ...]] = field(default_factory=dict)  # the tiles of pieces, by weight slot
     chunk_runs: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)  # a cache, by shapes
     sources: dict[int, Array] = field(default_factory=dict)  # by tensor: the group that stores each tile
-    joined: list[int] = field(default_factory=list)  # groups whose residual was added
+    joined: list[int] = field(default_factory=list)  # groups whose residual was added, or the first with offsets
 
 
 class WorkList:
@@ -221,6 +220,8 @@ class WorkList:
         residual = layer.residual
         if residual is None or residual.after is None:
             self._add_sums(task, following, last, by_step)
+            if layer.narrow:
+                self._add_offsets(task)
             self._put_steps(last, task, par, by_step)
         else:  # the residual is added in the middle of the right shift
             self._add_sums(task, None, last, by_step)
@@ -352,6 +353,19 @@ class WorkList:
         self._use("wgt", wgt)
         self._put(RunSteps(run, task.acc) for run in rest)
         state.joined.append(task.number)
+
+    def _add_offsets(self, task: _StartedGroup) -> None:
+        state = self._state
+        inp, wgt = state.where.inp.slots, state.where.wgt.slots
+        steps = add_offsets(state.plan.layer, task.group, self._limit)
+        if steps and not state.joined:
+            for item in offset_loads(state.plan, inp, wgt, self._config):
+                self._load(item)
+            self._note_loads()
+            state.joined.append(task.number)
+        self.work.extend(self._planes.placed(state.index, runs(steps, True), task.acc, inp, wgt))
+        self._use("inp", inp)
+        self._use("wgt", wgt)
 
     def _put(self, items: Iterable[Item]) -> None:
         self.work.extend((self._state.index, item) for item in items)

@@ -27,7 +27,7 @@ from tilewright.targets.vta.compiler.kernels import (
     over,
     sum_kernels,
 )
-from tilewright.targets.vta.compiler.layer import Layer, Span, TileTransfer
+from tilewright.targets.vta.compiler.layer import NARROW, Layer, Span, TileTransfer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
@@ -229,11 +229,37 @@ def close_group(layer: Layer, group: Group, above: Span | None, limit: int, copi
     """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
+    if layer.narrow:
+        return clamps(layer, group)
     pooled = maxima(group.rows, group.columns, group.outs.size, above, limit) if layer.pool else ()
     if layer.requantisation:
         return (*pooled, *epilogue(layer, group, limit))
     # Without this step, the sums would not reach the out memory.
     return (copy(group.tiles),) if copies else ()
+
+
+def clamps(layer: Layer, group: Group) -> tuple[Step, ...]:
+    """Return the ALU steps that clamp a group's sums of the last channel tiles to NARROW bytes (see narrow.py)."""
+    first = group.stored(layer, NARROW)
+    largest = (1 << 8 * NARROW - 1) - 1
+    bounds = (AluOp.MAX, ~largest), (AluOp.MIN, largest)
+    return tuple(Step(over(group.tiles - first, first), *bound) for bound in bounds) if first < group.tiles else ()
+
+
+def offset_loads(plan: Plan, inp: int, wgt: int, config: Config) -> tuple[LoadTiles, LoadTiles]:
+    """Return the loads of the weights of offsets, and of their input, which follows the weights."""
+    first = plan.weight_starts[-2] * config.wgt.tile_bytes // config.inp.tile_bytes
+    weights = weight_load(plan, wgt, len(plan.weight_chunks), Range(0, plan.layer.narrow))
+    return weights, LoadTiles("inp", inp, ((WEIGHTS, row_of(first, Range(0, 1))),))
+
+
+def add_offsets(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
+    """Return the GEMM steps that add the offsets to a group's sums of the last channel tiles."""
+    first = group.stored(layer, NARROW)
+    outs = (group.tiles - first) // group.pixels
+    wgt = group.outs.first + group.outs.size - outs - (layer.out_tiles - layer.narrow)
+    dims = Dim(outs, group.pixels, 0, 1), Dim(group.pixels, 1)
+    return tuple(map(Step, nest(merged(dims), (first, 0, wgt), limit))) if outs else ()
 
 
 @lru_cache(maxsize=1024)
@@ -280,6 +306,7 @@ class Costs:
         self.beat = port.beat_bytes  # bytes that the DRAM port moves in one cycle
         self.latency = port.latency if port.burst else 0  # from the request of a transfer to its first data
         self.row = 0 if port.in_flight else self.latency  # before each row, if rows are requested one by one
+        self.answers = port.answer >= 0  # whether each burst of a store waits for an answer
         self.store_row = self.row + self.handover.row
         # The cycles for each byte of a store: beats, pauses, and (if stores wait for answers) the row's later bursts.
         pauses = 1 / port.pause if port.pause else 0

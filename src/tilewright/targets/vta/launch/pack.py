@@ -13,7 +13,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import AveragePool2D, Linear, MatMul
 from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
-from tilewright.program.placement import Placement
+from tilewright.program.placement import NOWHERE, Placement
 from tilewright.program.program import Launch
 from tilewright.targets.vta.launch.layouts import (
     CARRIED,
@@ -102,7 +102,9 @@ class Result(NamedTuple):
         stored = self.place.read(memory)
         if self.carried is not None:
             # The sums include the top byte plane of an earlier tile: see plan.carried.
-            top = stored.reshape(len(memory), len(self.carried), -1) >> 8 * (self.form.planes - 1)
+            planes = self.form.planes if self.place.parts is None else (self.place.parts != NOWHERE).sum(axis=0)
+            shifts = np.broadcast_to(8 * (planes - 1), len(self.carried))[:, None]
+            top = stored.reshape(len(memory), len(self.carried), -1) >> shifts
             carried = np.where(self.carried[:, None] >= 0, top[:, self.carried], 0)
             stored -= carried.reshape(stored.shape)
         return self.place.collect(stored)
