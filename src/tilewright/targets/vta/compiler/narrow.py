@@ -2,8 +2,8 @@
 
 The host requantises a sum to a code. All sums below a bound give the lowest code, all sums above another bound the
 highest code. If the two bounds are at most 2 * FURTHEST apart, the sums are moved to the middle of the 16-bit integers
-and clamped. GEMM moves the sums: it multiplies a tile of equal inputs (UNIT) by weights that add an offset to each channel.
-The correction, which the host subtracts from the sums, includes the offset.
+and clamped. GEMM moves the sums: it multiplies a tile of equal inputs (UNIT) by weights that add an offset to each
+channel. The correction, which the host subtracts from the sums, includes the offset.
 
 Channels whose sums do not fit two bytes come first, so that as many channel tiles as possible are clamped.
 """
