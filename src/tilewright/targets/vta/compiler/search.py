@@ -36,6 +36,8 @@ REFINING = 600
 FINE_EFFORT = 4000
 FINE_REFINING = 3000
 FINE_REFINED = 6
+#: Bounds of layers stored by group are multiplied by this: they assume whole groups, and pieces are stored earlier.
+SLACK = 0.75
 #: Plans that are timed even if they exceed the budget.
 LEAST = 4
 #: Assumed cycles per chunk and group in which units wait for each other. They only affect the order of timing plans.
@@ -113,7 +115,8 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
     for i in turn[np.sort(np.unique(cuts, return_index=True)[1])].tolist():
         rows, columns, outs, sums, outside, inp, wgt, acc = (int(grid[name][i]) for name in CHOICES)
         tile = Tile(rows, columns, outs, sums)
-        yield float(bounds[i]), Plan(layer, tile, "channels" if outside else "space", Slots(inp, wgt, acc))
+        bound = float(bounds[i]) * (SLACK if layer.by_group else 1)
+        yield bound, Plan(layer, tile, "channels" if outside else "space", Slots(inp, wgt, acc))
 
 
 @lru_cache(maxsize=16)

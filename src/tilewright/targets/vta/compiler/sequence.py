@@ -49,6 +49,7 @@ from tilewright.targets.vta.compiler.work import (
     parameter_load,
     sums,
     weight_load,
+    weight_loads,
 )
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
@@ -357,15 +358,14 @@ class WorkList:
     def _add_offsets(self, task: _StartedGroup) -> None:
         state = self._state
         inp, wgt = state.where.inp.slots, state.where.wgt.slots
-        steps = add_offsets(state.plan.layer, task.group, self._limit)
-        if steps and not state.joined:
-            for item in offset_loads(state.plan, inp, wgt, self._config):
+        for run in runs(add_offsets(state.plan.layer, task.group, self._limit), True):
+            for item in offset_loads(state.plan, inp, wgt, self._config) if not state.joined else ():
                 self._load(item)
+                state.joined.append(task.number)
             self._note_loads()
-            state.joined.append(task.number)
-        self.work.extend(self._planes.placed(state.index, runs(steps, True), task.acc, inp, wgt))
-        self._use("inp", inp)
-        self._use("wgt", wgt)
+            self.work.extend(self._planes.placed(state.index, (run,), task.acc, inp, wgt))
+            self._use("inp", inp)
+            self._use("wgt", wgt)
 
     def _put(self, items: Iterable[Item]) -> None:
         self.work.extend((self._state.index, item) for item in items)
@@ -383,8 +383,8 @@ class WorkList:
         if slot is None:
             slot = self._state.held["wgt"].take(chunk)
             self._state.pieces.pop(slot, None)
-            plan = self._state.plan
-            self._load(weight_load(plan, slot, chunk, Range(0, plan.weight_tiles(chunk))))
+            for item in weight_loads(self._state.plan, slot, chunk, self.costs):
+                self._load(item)
         return slot
 
     def _parameters(self, group: Group, acc: int) -> int:

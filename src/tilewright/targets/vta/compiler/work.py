@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tilewright.schedule import Range
+from tilewright.schedule import Range, ranges
 from tilewright.targets.vta.compiler.epilogue import clip_to_floor, epilogue, maxima, start_steps
 from tilewright.targets.vta.compiler.kernels import (
     SINGLE,
@@ -40,6 +40,11 @@ ANYTHING, SUMS, CLIPPED = range(3)
 WEIGHTS = -1
 PARAMETERS = -2
 RESULT = -3
+#: Weight tiles of a load, if a chunk of at least MANY tiles has several loads. They pay off if the sums of a layer take
+#: BUSY times as long as its loads of weights.
+SEVERAL = 16
+MANY = 64
+BUSY = 1.25
 #: The smallest code: the start value of a maximum.
 LEAST = -128
 
@@ -83,6 +88,17 @@ def input_load(layer: Layer, slot: int, group: Group, chunk: Chunk) -> LoadTiles
 
 def weight_load(plan: Plan, slot: int, chunk: int, tiles: Range, piece: bool = False) -> LoadTiles:
     return LoadTiles("wgt", slot, ((WEIGHTS, row_of(plan.weight_starts[chunk], tiles)),), chunk, piece)
+
+
+def weight_loads(plan: Plan, slot: int, chunk: int, costs: Costs) -> list[LoadTiles]:
+    """Return the loads of a weight chunk: one, or several if loads by other units would wait for its bursts.
+
+    Several loads take longer. This only pays off in layers that compute for longer than they load weights.
+    """
+    tiles = plan.weight_tiles(chunk)
+    cycles = BUSY * plan.weight_starts[-1] * costs.config.wgt.tile_bytes / costs.beat
+    several = costs.answers and tiles >= MANY and plan.layer.gemm_uops() > cycles
+    return [weight_load(plan, slot, chunk, part) for part in ranges(tiles, SEVERAL if several else tiles)]
 
 
 def parameter_load(layer: Layer, slot: int, outs: Range, acc: int = -1) -> LoadTiles:
