@@ -26,7 +26,7 @@ LILAC = "#b3a4e0"
 #: For cycles, work is blue, data transfers are green or orange, and waits are red or pink. For energies, work is blue,
 #: and DRAM is red, orange or pink.
 COLOUR_OF = {
-    **dict.fromkeys(("GEMM", "tiu", "engine", "CPU arithmetic", "compute"), BLUE),
+    **dict.fromkeys(("GEMM", "tiu", "engine", "execute", "CPU arithmetic", "compute"), BLUE),
     **dict.fromkeys(("ALU", "CFU wait"), SKY),
     **dict.fromkeys(("load bandwidth", "dma", "data block", "data blocks", "load"), GREEN),
     **dict.fromkeys(("store bandwidth", "result block", "result blocks", "store", "memory"), ORANGE),
