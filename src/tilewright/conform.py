@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from tilewright.graph import reference
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import ConformCase, Target
-from tilewright.targets.gateware import CosimCase, OnRtl
+from tilewright.targets.gateware import CosimCase, OnGateware, OnRtl
 from tilewright.targets.users import Folders
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Cycles that a waveform shows before and after the first difference.
 AROUND = 100
+#: A cycle that no launch reaches.
+LAST = 1 << 40
 
 
 def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]:
@@ -76,21 +78,23 @@ def cosim(
     target = targets.get(program.target)
     if not isinstance(target, OnRtl):
         raise ConfigError(program.target, "has no gateware to compare", "`tilewright exec` runs the simulator")
-    first: Callable[[Rtl, Path, tuple[int, int] | None], None] | None = None
+    from tilewright.hdl.model import Wave as Span
+
+    first: OnGateware | None = None
     waved = False
     shows: Rtl = "cxxrtl" if isinstance(rtl, str) else rtl  # our Verilator build of gateware has no waveforms
     for step, values in launched(program, inputs):
         run = target.on_gateware(program, step, values)
-        case = run.compare(rtl)
+        case = run(rtl, None)
         if wave and not waved and case.first_cycle is not None:
-            around = case.first_cycle - AROUND, case.first_cycle + AROUND
-            run.waveform(shows, wave.path, None if wave.whole else around)
+            around = max(0, case.first_cycle - AROUND), case.first_cycle + AROUND
+            run(shows, Span(wave.path, *((0, LAST) if wave.whole else around)))
             waved = True
         # If no launch differs, `whole` asks for the first launch.
-        first = first or run.waveform
+        first = first or run
         yield case
     if wave and wave.whole and not waved and first:
-        first(shows, wave.path, None)
+        first(shows, Span(wave.path, 0, LAST))
 
 
 def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[tuple[Launch, dict[str, Array]]]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tilewright.program.program import Program
     from tilewright.targets.gateware import CosimCase
 
+ENGINE = "verilator"
+COUNT = click.IntRange(1)
+
 
 @dataclass(frozen=True)
 class UserVerilog:
@@ -31,21 +34,11 @@ class UserVerilog:
         help="Compare with this Verilog of the machine instead of its gateware; may be repeated.",
     )
     top: str | None = taken("--top", metavar="NAME", help="The top module of --verilog.")
-    engine: str = taken(
-        "--engine", metavar="ENGINE", default="verilator", show_default=True, help="verilator or cxxrtl."
-    )
+    engine: str = taken("--engine", metavar="ENGINE", default=ENGINE, show_default=True, help="verilator or cxxrtl.")
     memory_seed: int | None = taken(
-        "--memory-seed",
-        type=click.IntRange(1),
-        metavar="SEED",
-        help="Delay the memory of --verilog at random, and compare only bytes.",
+        "--memory-seed", type=COUNT, metavar="SEED", help="Delay its memory at random, and compare only bytes."
     )
-    max_cycles: int | None = taken(
-        "--max-cycles",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Stop a launch on --verilog after N cycles.",
-    )
+    max_cycles: int | None = taken("--max-cycles", type=COUNT, metavar="N", help="Stop a launch on it after N cycles.")
 
     def rtl(self, timing: str | None = None) -> Rtl:
         """Return the RTL. The cycles of the user's Verilog are compared with the timing model `timing`.
@@ -53,18 +46,15 @@ class UserVerilog:
         Raises InputError if a file cannot be read, or if an option is missing.
         """
         if not self.verilog:
-            refuse(
-                {"--top": self.top, "--memory-seed": self.memory_seed, "--max-cycles": self.max_cycles},
-                "needs --verilog",
-            )
+            lacking = {"--top": self.top, "--memory-seed": self.memory_seed, "--max-cycles": self.max_cycles}
+            refuse(lacking | {"--timing": timing}, "needs --verilog")
             return self.engine
         if not self.top:
             raise InputError("--verilog", "needs the name of the top module", "add --top NAME")
+        refuse({"--engine": self.engine != ENGINE}, "is for our own gateware: Verilator runs your Verilog")
         from tilewright.hdl.verilog import UserRtl, texts
 
-        return UserRtl(
-            texts(self.verilog), self.top, self.engine, timing or "", self.memory_seed or 0, self.max_cycles or 0
-        )
+        return UserRtl(texts(self.verilog), self.top, timing or "", self.memory_seed or 0, self.max_cycles or 0)
 
 
 user_verilog = options.bundle("user_verilog", UserVerilog)

@@ -78,11 +78,12 @@ def run(
 ) -> int:
     """Run a model, compare with the reference, report each layer.
 
-    Without -i, it runs one sample of random codes. -o writes `outputs` (N, ...). GDB controls the first launch on the
-    first sample. With --verilog, the launches of the first sample also run on Verilog of your own, as by `cosim`.
+    Without -i, one sample of random codes is run. The file of -o has an array `outputs` (N, ...). --gdb connects GDB to
+    the first launch on the first sample. With --verilog, the first sample also runs on Verilog of your own, as by
+    `cosim`.
     """
     target = compilation.target
-    rtl = user_verilog.rtl(simulation.timing)
+    rtl = user_verilog.rtl(simulation.timing if user_verilog.verilog else None)
     with options.with_firmware(target, firmware):
         program = _compiled(compilation, simulation.timing, firmware)
 
@@ -105,7 +106,7 @@ def run(
         )
 
     with options.with_firmware(target, firmware), options.replaced(target, user_cfu), options.debugged(target, gdb):
-        return simulation.run(program, compilation.model, verify, recompile, rtl=rtl if user_verilog.verilog else None)
+        return simulation.run(program, compilation.model, verify, recompile, rtl=None if isinstance(rtl, str) else rtl)
 
 
 @click.command(name="compile")

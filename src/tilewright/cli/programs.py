@@ -269,8 +269,6 @@ def cosim(
     samples = inputs.samples_of(program, source, None, None, None)
     if whole and wave is None:
         raise InputError("--whole", "needs --wave: it sets the length of the waveform", "give a file with --wave")
-    if timing and not user_verilog.verilog:
-        raise InputError("--timing", "needs --verilog: our gateware has one timing model", "leave it out")
     comparison = compared(program, samples, user_verilog.rtl(timing), as_json, Wave(wave, whole) if wave else None)
     comparison.left_out.extend(_not_shown(comparison.launches, wave, whole))
     if as_json:

@@ -89,9 +89,9 @@ class Simulation:
     ) -> int:
         """Run a program from the file `path`, write the requested files and return the exit status.
 
-        With `verify`, the imported graph is also compared with the framework of the file. `recompile` compiles the
-        network for a what-if, with changed configuration keys. `loaded` has facts about a program from another
-        compiler. With `rtl`, the program is also compared with RTL, on the first sample.
+        `verify` also compares the imported graph with the framework of the file. `recompile` compiles the network for a
+        changed machine (a what-if). `loaded` describes a program from another compiler. With `rtl`, the program is also
+        compared with RTL, on the first sample.
         """
         from tilewright.files import write_outputs
         from tilewright.report import perfetto, render

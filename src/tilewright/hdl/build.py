@@ -10,7 +10,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,7 +29,7 @@ from . import generated
 TOP = "top"
 #: The text of an error that Verilator or Yosys prints.
 ERROR = re.compile(r"(?<=%Error: )(?!Exiting).+|^.*ERROR: .+", re.MULTILINE)
-#: An RTLIL cell that initialises a memory with zeros.
+#: A cell in RTLIL that initialises a memory with zeros.
 ZEROS = re.compile(r"  cell \$meminit_v2 (?:.*\n(?!  end))*?    connect \\DATA \d+'0+\n(?:.*\n(?!  end))*?.*\n?  end\n")
 
 
@@ -110,18 +110,14 @@ HERE = Path(__file__).parent
 FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
 
 
-def _require(engine: str) -> None:
-    if engine not in ENGINES:
-        raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
-
-
 def library(component: Any, engine: str, source: str = "", extra: str = "") -> Path:
     """Return the path of the shared library that simulates a component, from the cache or newly compiled.
 
     If `source` is given, the library simulates this RTLIL text, which must have the ports of the component. `extra` is
     C++ text to compile after driver.h. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
-    _require(engine)
+    if engine not in ENGINES:
+        raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
     source = source or to_rtlil(component)
     ports = wires(component)
     if engine == "cxxrtl":
@@ -162,44 +158,17 @@ WAVES = f"{ASSERTS} --trace-vcd --timescale-override 1ns/1ns"
 
 
 def verilog_library(
-    files: Mapping[str, str],
-    top: str,
-    ports: Sequence[Wire],
-    extra: str = "",
-    options: str = FAST,
-    engine: str = "verilator",
+    files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", options: str = FAST
 ) -> Path:
     """Return the path of the shared library that simulates Verilog or SystemVerilog files {name: text}.
 
     The module `top` must have all `ports`. Other inputs are 0. `extra` is C++ text to compile after driver.h. `options`
-    are options of Verilator. CXXRTL needs none, and always has waveforms. A library in the cache is not compiled again.
-    Raises ConfigError if the engine refuses a file, if a port is missing or has
-    another width, or if a tool is missing.
+    are options of Verilator. A library in the cache is not compiled again. Raises ConfigError if Verilator refuses a
+    file, if a port is missing or has another width, or if a tool is missing.
     """
-    _require(engine)
     texts = (text for pair in sorted(files.items()) for text in pair)
     key = "\0".join((top, options, *map(str, ports), *texts))
-    if engine == "cxxrtl":
-        return _kept(engine, key, extra, lambda folder: _cxxrtl(folder, verilog_to_rtlil(files, top), ports))
-    return _kept(engine, key, extra, lambda folder: _verilator(folder, files, top, ports, options))
-
-
-def verilog_to_rtlil(files: Mapping[str, str], top: str) -> str:
-    """Convert Verilog files (texts by file name) to RTLIL text. The module `top` is flattened, and is called TOP."""
-    with scratch() as folder:
-        for name, text in files.items():
-            (folder / name).write_text(text)
-        script = (
-            f"read_verilog -sv {' '.join(_compiled(files))}; hierarchy -check -top {top}; proc; flatten; select {top}"
-        )
-        yosys(f"{script}; write_rtlil -selected result.il", folder)
-        text = (folder / "result.il").read_text()
-    return text.replace(f"\nmodule \\{top}\n", f"\nmodule \\{TOP}\n")
-
-
-def _compiled(files: Iterable[str]) -> list[str]:
-    """Return the names of the Verilog files that no other file includes."""
-    return [name for name in files if not name.endswith(INCLUDED)]
+    return _kept("verilator", key, extra, lambda folder: _verilator(folder, files, top, ports, options))
 
 
 def module_ports(files: Mapping[str, str], top: str) -> dict[str, int]:
@@ -212,14 +181,9 @@ def module_ports(files: Mapping[str, str], top: str) -> dict[str, int]:
 
 
 def _kept(engine: str, source: str, extra: str, make: Callable[[Path], CppFiles]) -> Path:
-    """Return the path of the cached library for `source` and `extra`.
-
-    If the library is missing, `make` writes C++ files to a folder, and g++ compiles these files.
-    """
-    fixed = [
-        (HERE / name).read_text()
-        for name in ("harness.h", "driver.h", f"{engine}.h", "printed.h", "build.py", "generated.py")
-    ]
+    """Return the path of the cached library. If it is missing, `make` writes C++ files, and g++ compiles them."""
+    names = "harness.h", "driver.h", f"{engine}.h", "printed.h", "build.py", "generated.py"
+    fixed = [(HERE / name).read_text() for name in names]
     parts = (engine, source, extra, *fixed, *FLAGS[engine], *_versions(engine))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     name = f"{engine}-{key[:32]}.so"
@@ -278,7 +242,8 @@ def _translate(folder: Path, files: Mapping[str, str], top: str, options: str) -
     root = Path(spec.origin).parent
     shared = ["--cc", "-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop"]
     command = [str(root / "bin" / "verilator"), *shared, *options.split(), "--top-module", top, "--Mdir", str(folder)]
-    _call([*command, *_compiled(files)], folder, {"VERILATOR_ROOT": str(root)})
+    sources = (name for name in files if not name.endswith(INCLUDED))
+    _call([*command, *sources], folder, {"VERILATOR_ROOT": str(root)})
     return folder, root
 
 

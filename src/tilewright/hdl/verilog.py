@@ -6,29 +6,25 @@ The harness runs the gateware of a machine through a fixed set of ports. The use
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from tilewright.errors import ConfigError, InputError, option
-from tilewright.files import kept, kept_places, replacing
 from tilewright.hdl.build import (
     ASSERTS,
     INCLUDED,
     WAVES,
     Wire,
-    cache,
     module_ports,
     require_ports,
     verilog_library,
     wires,
 )
-from tilewright.hdl.model import Compiled, Model
+from tilewright.hdl.model import Compiled, Model, RtlHangs
 
 #: The RTL to run: an engine for the machine's own gateware, or the user's Verilog.
 Rtl: TypeAlias = "str | UserRtl"
@@ -43,7 +39,8 @@ RESET_CYCLES = 16
 SETTLE_CYCLES = 4
 #: The number of bits of an AXI4 ID in the harness.
 ID_BITS = 16
-CLOCK = [Wire("clk", 1), Wire("rst", 1)]
+#: The fields of AXI that may have any width.
+WIDE = ("len",)
 
 
 def texts(paths: Sequence[str | Path]) -> dict[str, str]:
@@ -52,25 +49,27 @@ def texts(paths: Sequence[str | Path]) -> dict[str, str]:
     Raises InputError if a file cannot be read, if a file is no Verilog file, or if two files have the same name.
     """
     texts: dict[str, str] = {}
-    for source in map(Path, paths):
-        paths_inside = (
-            sorted(path for path in source.iterdir() if path.suffix in SUFFIXES) if source.is_dir() else [source]
-        )
-        if not paths_inside:
-            raise InputError(str(source), "has no Verilog files", "give a folder with files that end in .v or .sv")
-        for path in paths_inside:
-            try:
-                if path.stat().st_size > MAX_BYTES:
-                    raise InputError(str(path), f"has more than {MAX_BYTES >> 20} MiB")
-                text = path.read_text()
-            except (OSError, UnicodeDecodeError) as error:
-                raise InputError(str(path), f"cannot be read: {error}", "give a Verilog file") from None
-            if path.suffix not in SUFFIXES:
-                raise InputError(str(path), "is not a Verilog file", "give files that end in .v or .sv")
-            if path.name in texts:
-                raise InputError(str(path), "has the same name as another file", "rename one")
-            texts[path.name] = text
+    for path in (file for source in paths for file in _inside(Path(source))):
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                raise InputError(str(path), f"has more than {MAX_BYTES >> 20} MiB")
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(str(path), f"cannot be read: {error}", "give a Verilog file") from None
+        if path.suffix not in SUFFIXES:
+            raise InputError(str(path), "is not a Verilog file", "give files that end in .v or .sv")
+        if path.name in texts:
+            raise InputError(str(path), "has the same name as another file", "rename one")
+        texts[path.name] = text
     return texts
+
+
+def _inside(path: Path) -> list[Path]:
+    """Return the Verilog files in a folder, or a file itself. Raises InputError if there is none."""
+    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES) if path.is_dir() else [path]
+    if not files:
+        raise InputError(str(path), "has no Verilog files", "give a folder with files that end in .v or .sv")
+    return files
 
 
 class Pin(NamedTuple):
@@ -93,34 +92,31 @@ class Pin(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A set of ports that a machine's top module may have.
-
-    `wires` are the ports of the harness. Without `pins`, the user's module must have the same ports as the harness.
-    """
+    """A set of ports that a machine's top module may have, as pins. Their ports are those of the harness."""
 
     name: str
-    wires: Sequence[Wire]
-    pins: Sequence[Pin] = ()
+    pins: Sequence[Pin]
 
     @property
-    def needed(self) -> list[Wire]:
-        """The ports that the user's module must have. A port with 0 bits may have any width."""
-        pins = (Wire(pin.name, 0 if pin.wide else pin.bits) for pin in self.pins if pin.needed)
-        return list(pins) if self.pins else list(self.wires)
+    def wires(self) -> list[Wire]:
+        """The ports of the harness, each as wide as its pins need."""
+        bits: dict[str, int] = {}
+        for pin in self.pins:
+            bits[pin.port] = max(bits.get(pin.port, 0), pin.first + pin.bits)
+        return [Wire(name, width) for name, width in bits.items()]
 
 
 @dataclass(frozen=True)
 class UserRtl:
     """The user's Verilog of a machine (texts by file name), and the name of the top module.
 
-    `engine` is as in `model.Compiled`. `timing` names the timing model whose cycles are compared ("": the timing model
-    for these ports). With a `seed`, the memory has random delays, and cycles are not compared. With seed 0, the memory
-    has a fixed delay. A run stops after `limit` cycles (0: the machine's limit).
+    `timing` names the timing model whose cycles are compared ("": the timing model for these ports). With a `seed`, the
+    memory has random delays, and cycles are not compared. With seed 0, the memory has a fixed delay. A run stops after
+    `limit` cycles (0: the machine's limit).
     """
 
     files: Mapping[str, str]
     top: str
-    engine: str = "verilator"
     timing: str = ""
     seed: int = 0
     limit: int = 0
@@ -131,31 +127,24 @@ class UserRtl:
         Raises ConfigError if the top module does not exist, or if no form fits. The error names the port that is
         missing or has another width in the most similar form.
         """
-        bits = self._ports()
-
-        def missing(form: Form) -> int:
-            return sum(wire.name not in bits for wire in form.needed)
-
-        form = min(forms, key=lambda form: missing(form) / len(form.needed))
         where = f"module {self.top}"
-        if missing(form) == len(form.needed):
+        needed = [[pin for pin in form.pins if pin.needed] for form in forms]
+        missing = [sum(pin.name not in self.ports for pin in pins) / len(pins) for pins in needed]
+        index = missing.index(min(missing))
+        if min(missing) == 1:
             names = " or ".join(choice.name for choice in forms)
             raise ConfigError(where, f"has none of the ports of {names}", "docs/own-rtl.md lists the ports")
-        exact = [Wire(wire.name, wire.bits or bits.get(wire.name, 0)) for wire in form.needed]
-        require_ports(f"{where}, as {form.name}", bits, exact)
-        return form
+        wanted = [Wire(pin.name, self.ports.get(pin.name, 0) if pin.wide else pin.bits) for pin in needed[index]]
+        require_ports(f"{where}, as {forms[index].name}", self.ports, wanted)
+        return forms[index]
 
-    def model(self, form: Form, waves: bool = False, extra: str = "") -> Model:
+    def model(self, form: Form, waves: bool = False) -> Model:
         """Return an instance after its reset, with the ports of the harness.
 
         Raises ConfigError if the engine refuses a file, and RtlStopped if an assertion fails during the reset.
         """
-        files, top = dict(self.files), self.top
-        if form.pins:
-            files[f"{ADAPTER}.v"] = adapter(top, form, self._ports())
-            top = ADAPTER
-        options = WAVES if waves else ASSERTS
-        library = verilog_library(files, top, form.wires, extra, options, self.engine)
+        files = {**self.files, f"{ADAPTER}.v": adapter(self.top, form, self.ports)}
+        library = verilog_library(files, ADAPTER, form.wires, "", WAVES if waves else ASSERTS)
         model = Compiled.of_library(library).model()
         model["rst"] = 1
         model.step(RESET_CYCLES)
@@ -163,26 +152,14 @@ class UserRtl:
         model.step(SETTLE_CYCLES)
         return model
 
-    def _ports(self) -> dict[str, int]:
-        """Return {port: number of bits} of the top module, from the cache or from Verilator."""
+    @cached_property
+    def ports(self) -> dict[str, int]:
+        """{port: number of bits} of the top module. Raises ConfigError as `form` does."""
         modules = re.findall(r"^\s*module\s+\\?(\w+)", "\n".join(self.files.values()), re.MULTILINE)
         if self.top not in modules:
             shown = ", ".join(modules[:10]) + (" .." if len(modules) > 10 else "") or "no module"
             raise ConfigError(option("--top", "top"), f"the files have no module {self.top}", f"they have {shown}")
-        key = hashlib.sha256(json.dumps([self.top, sorted(self.files.items())]).encode()).hexdigest()
-        name = f"ports-{key[:32]}.json"
-        for place in kept_places(cache()):
-            with suppress(OSError, ValueError):
-                return dict(json.loads((place / name).read_text()))
-        ports = module_ports(self.files, self.top)
-
-        def write(place: Path) -> Path:
-            with replacing(place / name) as file:
-                file.write(json.dumps(ports).encode())
-            return place / name
-
-        kept(cache(), write)
-        return ports
+        return module_ports(self.files, self.top)
 
 
 def adapter(top: str, form: Form, bits: Mapping[str, int]) -> str:
@@ -225,112 +202,98 @@ def clocking(clock: str, reset: str, active_low: bool = False) -> list[Pin]:
     return [Pin(clock, "clk", driven=True), Pin(reset, "rst", driven=True, inverted=active_low)]
 
 
-def same_pins(component: Any) -> list[Pin]:
-    """Return a pin for each port of an Amaranth component. The user's module must have ports of the same names."""
-    ports = [("__".join(map(str, path)), member.flow) for path, member, _ in component.signature.flatten(component)]
+def same_pins(component: Any, reset: str = "rst") -> list[Pin]:
+    """Return a pin for each port of an Amaranth component. The user's module must have ports of the same names.
+
+    Only the reset has the name `reset`.
+    """
+    component._MustUse__silence = True  # prevents a warning of Amaranth: only the ports are used
     bits = {wire.name: wire.bits for wire in wires(component)}
-    return [Pin(name, name, bits[name], driven=flow.name == "In") for name, flow in ports]
+    flows = {"__".join(map(str, path)): member.flow.name for path, member, _ in component.signature.flatten(component)}
+    pins = [Pin(name, name, bits[name], driven=flow == "In") for name, flow in flows.items()]
+    return [*clocking("clk", reset), *pins]
+
+
+def _channel(name: Naming, port: str, channel: str, driven: bool, optional: str = "", **fields: int) -> list[Pin]:
+    """Return the pins of an AXI channel. Its payload has the `fields` (bits by name), from the lowest bit on.
+
+    The harness drives a channel that is `driven`. A module may lack the fields that are `optional`, and then sends
+    ones.
+    """
+    place = f"{port}__{channel}__"
+    pins = [
+        Pin(name(channel, "valid"), f"{place}valid", driven=driven),
+        Pin(name(channel, "ready"), f"{place}ready", driven=not driven, needed="ready" not in optional, absent=1),
+    ]
+    first = 0
+    for field, bits in fields.items():
+        use = driven, field not in optional, field in WIDE, (1 << bits) - 1
+        pins.append(Pin(name(channel, field), f"{place}payload", bits, first, *use))
+        first += bits
+    return pins
 
 
 def axi_lite(name: Naming, port: str, address_bits: int) -> list[Pin]:
-    """Return the pins of an AXI4-Lite port for registers."""
-    pins = []
-    for channel, fields in (("aw", ("addr",)), ("w", ("data", "strb")), ("ar", ("addr",))):
-        pins += [
-            Pin(name(channel, "valid"), f"{port}__{channel}__valid", driven=True),
-            Pin(name(channel, "ready"), f"{port}__{channel}__ready"),
-        ]
-        first = 0
-        for field in fields:
-            bits = {"addr": address_bits, "data": 32, "strb": 4}[field]
-            payload = f"{port}__{channel}__payload"
-            pins.append(Pin(name(channel, field), payload, bits, first, True, field != "strb", field == "addr"))
-            first += bits
-    for channel in ("b", "r"):
-        pins += [
-            Pin(name(channel, "valid"), f"{port}__{channel}__valid"),
-            Pin(name(channel, "ready"), f"{port}__{channel}__ready", driven=True),
-        ]
-    return [*pins, Pin(name("r", "data"), f"{port}__r__payload", 32)]
+    """Return the pins of an AXI4-Lite port for registers, with addresses of any width."""
+    pins = [*_channel(name, port, "w", True, "strb", data=32, strb=4), *_channel(name, port, "b", False)]
+    for channel in ("aw", "ar"):
+        address = Pin(name(channel, "addr"), f"{port}__{channel}__payload", address_bits, driven=True, wide=True)
+        pins += [*_channel(name, port, channel, True), address]
+    return [*pins, *_channel(name, port, "r", False, data=32)]
 
 
 def axi(name: Naming, port: str, bits: int) -> list[Pin]:
     """Return the pins of an AXI4 port to a memory with `bits` data bits. IDs, for example, may be absent."""
-    pins = []
-    for channel in ("ar", "aw", "w"):
-        pins += [
-            Pin(name(channel, "valid"), f"{port}__{channel}__valid"),
-            Pin(name(channel, "ready"), f"{port}__{channel}__ready", driven=True),
-        ]
-    for channel in ("r", "b"):
-        pins += [
-            Pin(name(channel, "valid"), f"{port}__{channel}__valid", driven=True),
-            Pin(name(channel, "ready"), f"{port}__{channel}__ready", needed=False, absent=1),
-            Pin(name(channel, "id"), f"{port}__{channel}__id", ID_BITS, driven=True, needed=False, wide=True),
-        ]
-    for channel in ("ar", "aw"):
-        payload = f"{port}__{channel}__payload"
-        pins += [
-            Pin(name(channel, "addr"), payload, 32),
-            Pin(name(channel, "len"), payload, 8, 32, wide=True),
-            Pin(name(channel, "id"), f"{port}__{channel}__id", ID_BITS, needed=False, wide=True),
-        ]
-    strobes = bits // 8
-    return [
-        *pins,
-        Pin(name("r", "data"), f"{port}__r__payload", bits, driven=True),
-        Pin(name("r", "last"), f"{port}__r__payload", 1, bits, driven=True, needed=False),
-        Pin(name("w", "data"), f"{port}__w__payload", bits),
-        Pin(name("w", "strb"), f"{port}__w__payload", strobes, bits, needed=False, absent=(1 << strobes) - 1),
-        Pin(name("w", "last"), f"{port}__w__payload", 1, bits + strobes),
-    ]
+    pins = [*_channel(name, port, "ar", False, addr=32, len=8), *_channel(name, port, "aw", False, addr=32, len=8)]
+    pins += _channel(name, port, "w", False, "strb", data=bits, strb=bits // 8, last=1)
+    pins += _channel(name, port, "r", True, "ready last", data=bits, last=1)
+    pins += _channel(name, port, "b", True, "ready")
+    for channel in ("ar", "r", "aw", "b"):
+        driven = channel in ("r", "b")
+        pins.append(Pin(name(channel, "id"), f"{port}__{channel}__id", ID_BITS, 0, driven, needed=False, wide=True))
+    return pins
 
 
-def harness_wires(pins: Iterable[Pin]) -> list[Wire]:
-    """Return the ports of the harness to which the pins are connected, each as wide as its pins need."""
-    bits = {wire.name: wire.bits for wire in CLOCK}
-    for pin in pins:
-        bits[pin.port] = max(bits.get(pin.port, 0), pin.first + pin.bits)
-    return [Wire(name, width) for name, width in bits.items()]
-
-
-def write_register(model: Model, offset: int, value: int, limit: int, port: str = "control") -> int:
-    """Write a register over AXI4-Lite. Return the cycle in which the module accepts the data.
+def write_register(model: Model, offset: int, value: int, limit: int) -> int:
+    """Write a register over AXI4-Lite. Return the cycle in which the module has accepted address and data.
 
     Raises RtlHangs if the module does not answer within `limit` cycles.
     """
-    model[f"{port}__aw__payload"] = offset
-    model[f"{port}__w__payload"] = value | 15 << 32
-    model[f"{port}__aw__valid"] = model[f"{port}__w__valid"] = 1
-    model[f"{port}__b__ready"] = 1
-    waiting = {"aw", "w"}
-    taken = 0
-    while waiting:
-        # The outputs must show the new inputs before a clock edge.
-        model.step(0)
-        accepted = {channel for channel in waiting if model[f"{port}__{channel}__ready"]}
-        if "w" in accepted:
-            taken = model.cycle
-        if not accepted:
-            model.run_until(f"{port}__{min(waiting)}__ready", limit)
-            continue
-        model.step()
-        for channel in accepted:
-            model[f"{port}__{channel}__valid"] = 0
-        waiting -= accepted
-    model.run_until(f"{port}__b__valid", limit)
-    model.step()
+    model["control__aw__payload"] = offset
+    model["control__w__payload"] = value | 15 << 32
+    taken = _send(model, {"aw", "w"}, limit)
+    _receive(model, "b", limit)
     return taken
 
 
-def read_register(model: Model, offset: int, limit: int, port: str = "control") -> int:
+def read_register(model: Model, offset: int, limit: int) -> int:
     """Read a register over AXI4-Lite. Raises RtlHangs if the module does not answer within `limit` cycles."""
-    model[f"{port}__ar__payload"] = offset
-    model[f"{port}__ar__valid"] = model[f"{port}__r__ready"] = 1
-    model.run_until(f"{port}__ar__ready", limit)
-    model.step()
-    model[f"{port}__ar__valid"] = 0
-    model.run_until(f"{port}__r__valid", limit)
-    value = model[f"{port}__r__payload"]
+    model["control__ar__payload"] = offset
+    _send(model, {"ar"}, limit)
+    return _receive(model, "r", limit)
+
+
+def _send(model: Model, channels: set[str], limit: int) -> int:
+    """Offer the payload of each channel until the module has taken all. Return the cycle of the last one."""
+    for channel in channels:
+        model[f"control__{channel}__valid"] = 1
+    for _ in range(limit):
+        # The outputs must show the new inputs before a clock edge.
+        model.step(0)
+        taken = {channel for channel in channels if model[f"control__{channel}__ready"]}
+        model.step()
+        for channel in taken:
+            model[f"control__{channel}__valid"] = 0
+        channels = channels - taken
+        if not channels:
+            return model.cycle - 1
+    raise RtlHangs("RTL model", f"control__{min(channels)}__ready is still 0 after {limit} cycles")
+
+
+def _receive(model: Model, channel: str, limit: int) -> int:
+    model[f"control__{channel}__ready"] = 1
+    model.run_until(f"control__{channel}__valid", limit)
+    payload = f"control__{channel}__payload"
+    value = model[payload] if payload in model.ports else 0
     model.step()
     return value

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError
@@ -15,6 +14,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.targets.base import Config
 
 if TYPE_CHECKING:
+    from tilewright.hdl.model import Wave
     from tilewright.hdl.verilog import Rtl
 
 
@@ -34,14 +34,8 @@ class CosimCase:
     first_cycle: int | None = None  # the cycle of the first difference
 
 
-class OnGateware(NamedTuple):
-    """A launch on RTL. `compare` runs the launch on the RTL and on the simulator, and compares the runs.
-
-    `waveform` runs the launch and writes a waveform (VCD). The range of cycles is optional (None: all cycles).
-    """
-
-    compare: Callable[[Rtl], CosimCase]
-    waveform: Callable[[Rtl, Path, tuple[int, int] | None], None]
+#: A launch on RTL: runs it on the given RTL and on the simulator, compares the runs, and may write a waveform.
+OnGateware: TypeAlias = "Callable[[Rtl, Wave | None], CosimCase]"
 
 
 @runtime_checkable

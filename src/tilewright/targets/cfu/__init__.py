@@ -110,10 +110,9 @@ class CfuSystem(given.Machine[Config]):
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
         with tools():
-            from .gateware.cosim import compare, waveform
+            from .gateware.cosim import compare
 
-        run = launch, self.config_of(program), values
-        return OnGateware(partial(compare, *run), partial(waveform, *run))
+        return partial(compare, launch, self.config_of(program), values)
 
     def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
         values = timing.values

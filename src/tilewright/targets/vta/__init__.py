@@ -200,11 +200,10 @@ class VtaTarget(LaunchedTarget[Config]):
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
         with tools():
-            from tilewright.targets.vta.gateware.cosim import compare, waveform
+            from tilewright.targets.vta.gateware.cosim import compare
 
         launched = self.launched(program, launch)
-        run = image_of(launch), launched.config, launched.pack(values)
-        return OnGateware(partial(compare, launch.name, *run), partial(waveform, *run))
+        return partial(compare, launch.name, image_of(launch), launched.config, launched.pack(values))
 
 
 TARGET = VtaTarget()

@@ -109,11 +109,10 @@ class Zynq(LaunchedTarget[Config]):
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
         with tools():
-            from tilewright.targets.zynq.gateware.cosim import compare, waveform
+            from tilewright.targets.zynq.gateware.cosim import compare
 
         launched = self.driver()(program, launch, self.config_of(program), self.timing_models[0].name)
-        run = launched.image, launched.codes(launched.pack(values))[0]
-        return OnGateware(partial(compare, launch.name, *run), partial(waveform, *run))
+        return partial(compare, launch.name, launched.image, launched.codes(launched.pack(values))[0])
 
     def text(self, config: Config) -> LaunchText:
         return LaunchText(GRAMMAR, partial(text_of, config=config), partial(launch_of, config=config))

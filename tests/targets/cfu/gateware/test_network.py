@@ -12,6 +12,7 @@ import tilewright as tw
 from tests import mlperf
 from tests.conftest import ROOT
 from tilewright.cli import main
+from tilewright.hdl.model import Wave
 from tilewright.model import inputs
 from tilewright.program import file
 from tilewright.targets.cfu import TARGET
@@ -46,7 +47,7 @@ def test_resnet_8_takes_the_same_cycles(shared: Path, tmp_path: Path, capsys: py
 def test_a_waveform_shows_the_cfu(tmp_path: Path) -> None:
     program = tw.compile(ROOT / "examples" / "digits" / "digits.tflite", "cfu", config="addressed4")
     values = dict(inputs.random(program.graph).values) if program.graph else {}
-    TARGET.on_gateware(program, program.launches[0], values).waveform("cxxrtl", tmp_path / "a.vcd", (5_000, 5_400))
+    TARGET.on_gateware(program, program.launches[0], values)("cxxrtl", Wave(tmp_path / "a.vcd", 5_000, 5_400))
     text = (tmp_path / "a.vcd").read_text()
     assert re.search(r"\$var \w+ 10 \S+ cmd_payload_function_id", text)
     times = [int(time) for time in re.findall(r"^#(\d+)$", text, re.MULTILINE)]

@@ -56,7 +56,7 @@ def test_random_layers_have_the_same_bits_and_cycles(name: str) -> None:
         print("seed", seed)
         given = random_case(seed, machine(name))
         pace = DisturbedPace(seed) if seed % 4 == 3 else cosim.STEADY
-        compared = cosim.compare("random", image_of(given), given.data, "verilator", pace)
+        compared = cosim.compare("random", image_of(given), given.data, "verilator", pace=pace)
         assert (compared.differences, compared.mismatched_bytes) == ((), 0)
 
 
@@ -91,7 +91,7 @@ def test_waiting_and_holding_at_random_cycles_change_no_bit_and_no_engine_cycle(
     for seed in (1, 2):
         print("seed", seed)
         given = of(layer, seed=seed)
-        compared = cosim.compare(layer, image_of(given), given.data, "verilator", DisturbedPace(seed))
+        compared = cosim.compare(layer, image_of(given), given.data, "verilator", pace=DisturbedPace(seed))
         assert (compared.differences, compared.mismatched_bytes) == ((), 0)
         assert compared.rtl_cycles > compared.cycles
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError, MachineError, option
-from tilewright.hdl.build import wires
-from tilewright.hdl.model import Compiled, Model
-from tilewright.hdl.verilog import Form, Rtl, UserRtl, clocking, same_pins
+from tilewright.hdl.model import Compiled, Model, Wave
+from tilewright.hdl.verilog import Form, Rtl, UserRtl, same_pins
 from tilewright.program.program import Launch
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import RAM_BASE, Config
@@ -94,9 +91,7 @@ def form(config: Config) -> Form:
     """Return the ports of the user's Verilog: those of our CFU, with CFU-Playground's name of the reset."""
     from tilewright.targets.cfu.gateware.top import RESET, TOP
 
-    cfu = component(config)
-    cfu._MustUse__silence = True  # prevents a warning of Amaranth: only the ports are used
-    return Form(TOP, wires(cfu), [*clocking("clk", RESET), *same_pins(cfu)])
+    return Form(TOP, same_pins(component(config), RESET))
 
 
 class Gateware:
@@ -106,15 +101,17 @@ class Gateware:
     user's Verilog are wrong.
     """
 
-    def __init__(self, config: Config, rtl: Rtl = "verilator", waves: bool = False) -> None:
+    def __init__(self, config: Config, rtl: Rtl = "verilator", wave: Wave | None = None) -> None:
         self.users = isinstance(rtl, UserRtl)
         self.limit = LIMIT
         if isinstance(rtl, UserRtl):
-            self.model = rtl.model(rtl.form([form(config)]), waves)
+            self.model = rtl.model(rtl.form([form(config)]), wave is not None)
             self.limit = rtl.limit or LIMIT
         else:
             self.model = Compiled.of_machine(component, config, rtl).model()
         self.zero = self.model.cycle
+        if wave:
+            self.model.wave(*wave)
         self.model["rsp_ready"] = 1
         self.burst = "burst" in config.extension_names
         self.memory: MainMemory | None = None
@@ -185,8 +182,8 @@ class Compared:
     different cycle.
     """
 
-    def __init__(self, config: Config, rtl: Rtl = "verilator") -> None:
-        self.gateware = Gateware(config, rtl)
+    def __init__(self, config: Config, rtl: Rtl = "verilator", wave: Wave | None = None) -> None:
+        self.gateware = Gateware(config, rtl, wave)
         self.model = ModelUnit(config)
         self.differences: list[str] = []
         self.bits = self.late = 0
@@ -215,7 +212,9 @@ class Compared:
         return answer
 
 
-def compare(launch: Launch, config: Config, values: Mapping[str, Array], rtl: Rtl) -> CosimCase:
+def compare(
+    launch: Launch, config: Config, values: Mapping[str, Array], rtl: Rtl, wave: Wave | None = None
+) -> CosimCase:
     """Run the firmware of a launch on one sample, on the simulated CPU, with the model and then with the RTL.
 
     Raises InputError for a memory with random delays.
@@ -225,7 +224,7 @@ def compare(launch: Launch, config: Config, values: Mapping[str, Array], rtl: Rt
         raise InputError(option("--memory-seed", "seed"), reason, "leave it out")
     image = FirmwareImage.of(launch)
     setup = Setup(config)
-    both = Compared(config, rtl)
+    both = Compared(config, rtl, wave)
     model = next(runs(launch.name, image, setup, values, 1))
     try:
         gateware = next(runs(launch.name, image, setup, values, 1, lambda: both))
@@ -245,20 +244,3 @@ def compare(launch: Launch, config: Config, values: Mapping[str, Array], rtl: Rt
     if model.cycles != gateware.cycles and not differences:
         differences.append(f"the launch takes {gateware.cycles} cycles with the RTL, {model.cycles} in the simulator")
     return CosimCase(launch.name, model.instret, model.cycles, gateware.cycles, wrong, tuple(differences), both.first)
-
-
-def waveform(
-    launch: Launch,
-    config: Config,
-    values: Mapping[str, Array],
-    rtl: Rtl,
-    path: Path,
-    cycles: tuple[int, int] | None,
-) -> None:
-    image = FirmwareImage.of(launch)
-    setup = Setup(config)
-    gateware = Gateware(config, rtl, waves=True)
-    first, last = cycles or (0, next(runs(launch.name, image, setup, values, 1)).cycles)
-    gateware.model.wave(path, max(first, 0), last)
-    with suppress(*[MachineError] * isinstance(rtl, UserRtl)):  # the comparison has reported it
-        next(runs(launch.name, image, setup, values, 1, lambda: gateware))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +51,6 @@ class RtlRun:
     reads: Array  # the read bursts, int64 [n, 3]: cycle, address, beats
     stopped: str = ""
     shows: bool = True
-    extra: tuple[tuple[int, str], ...] = ()  # the cycle and a message for each unit that runs too many instructions
 
 
 def run(
@@ -104,7 +102,8 @@ def run(
         unknown = np.full(len(insns), -1, np.int64)
         return RtlRun(unknown, unknown, cycles, *bus, stopped, shows=False)
     start, end, extra = _timed(insns, config, model.events, zero)
-    return RtlRun(start, end, model.cycle - zero if stopped else int(end.max(initial=0)), *bus, stopped, extra=extra)
+    stopped = stopped or extra
+    return RtlRun(start, end, model.cycle - zero if stopped else int(end.max(initial=0)), *bus, stopped)
 
 
 def _launch(model: Model, config: Config, arguments: Mapping[str, int], wave: Wave | None) -> int:
@@ -134,25 +133,23 @@ def compiled(config: Config, engine: str) -> Compiled:
     return Compiled.of_machine(component, config, engine)
 
 
-def _timed(insns: Array, config: Config, events: Array, zero: int) -> tuple[Array, Array, tuple[tuple[int, str], ...]]:
-    """Return the start and end of each instruction as in a Trace, or -1; and the `extra` of an RtlRun.
+def _timed(insns: Array, config: Config, events: Array, zero: int) -> tuple[Array, Array, str]:
+    """Return the start and end of each instruction as in a Trace, or -1, and a message about extra instructions.
 
     `zero` is the RTL model's cycle 0.
     """
-    extra = []
+    extra = ""
     units = config.pipeline.units_of(decode(insns, config))
     start, end = np.full(len(insns), -1, np.int64), np.full(len(insns), -1, np.int64)
     for number in range(2 * len(config.pipeline.units)):
         mine = np.flatnonzero(units == number // 2)
         cycles = events[events[:, 0] == number, 1]
         if len(cycles) > len(mine):
-            name = f"{config.pipeline.units[number // 2]}_{'ends' if number % 2 else 'starts'}"
-            cycle = int(cycles[len(mine)]) - zero
-            extra.append((cycle, f"{name} in cycle {cycle} on the RTL, after the unit's last instruction"))
+            extra = f"has an extra instruction in {config.pipeline.units[number // 2]}"
             cycles = cycles[: len(mine)]
         # The RTL marks the last cycle of a step; a Trace has the next cycle.
         (end if number % 2 else start)[mine[: len(cycles)]] = cycles - zero + number % 2
-    return start, end, tuple(extra)
+    return start, end, extra
 
 
 # Comparison with the simulator
@@ -162,7 +159,9 @@ OPTIONS = RunOptions(timing="tilewright", values=False)
 TOLD = 8
 
 
-def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], rtl: Rtl) -> CosimCase:
+def compare(
+    name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], rtl: Rtl, wave: Wave | None = None
+) -> CosimCase:
     """Run the first sample of `inputs` on the RTL and in the simulator; return the outcome of the comparison.
 
     Raises HazardError if the program cannot run to its end.
@@ -175,16 +174,15 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
     options = _options(rtl, config)
     prepared = prepare(image.insns, config, modelled, image.bases, options)
     prepared.passes.refuse(options)
-    result = run(image.insns, config, ran, image.bases, rtl)
+    result = run(image.insns, config, ran, image.bases, rtl, wave=wave)
     trace = prepared.trace
-    assert trace is not None  # `refuse` has raised otherwise
+    assert trace is not None  # without a trace, `refuse` has raised an error
     stores = _written(prepared, modelled)
     differences = _differences(prepared, modelled, before, stores, result)
     if not (isinstance(rtl, UserRtl) and rtl.seed):
         differences += _times(prepared.elaborated, trace, result, str(options.timing), stores)
     if not result.shows and (strange := user_rtl.strange_read(prepared.elaborated, result.reads, base)):
         differences.append(strange)
-    differences += result.extra
     bytes_, left = _left(modelled, ran)
     if bytes_ and not differences:  # no STORE differs
         differences.append((result.cycles, left))
@@ -216,28 +214,12 @@ def _options(rtl: Rtl, config: Config) -> RunOptions:
 
 def _last(program: Elaborated, result: RtlRun, stores: list[Stored]) -> str:
     """Return the end of a message about a stopped run: the last instruction that ended, or the last complete STORE."""
-    count, width = result.written.data.shape
-    complete = np.cumsum([_beats(store.move, width) for store in stores]) <= count
-    ended = [store.step for store, done in zip(stores, complete, strict=True) if done]
+    ends = np.cumsum([_beats(store.move, result.written.data.shape[1]) for store in stores])
+    steps = [store.step for store, end in zip(stores, ends, strict=True) if end <= len(result.written.cycle)]
     if result.shows:
-        ended = [step for step in np.argsort(result.end, kind="stable").tolist() if result.end[step] >= 0]
-    what = "instruction that ended" if result.shows else "STORE that was written"
-    last = f"#{ended[-1]} {program.table.describe(ended[-1])}" if ended else "none"
-    return f"; the last {what}: {last}"
-
-
-def waveform(
-    image: LaunchImage,
-    config: Config,
-    inputs: Mapping[str, Array],
-    rtl: Rtl,
-    path: Path,
-    cycles: tuple[int, int] | None,
-) -> None:
-    """Write a waveform of `cycles` (first, last; None: all). The engine verilator has none for our own gateware."""
-    first, last = cycles or (0, 1 << 40)
-    dram = image.dram({segment: data[:1] for segment, data in inputs.items()}, 1)
-    run(image.insns, config, dram, image.bases, rtl, wave=Wave(path, max(0, first), last))
+        steps = [step for step in np.argsort(result.end, kind="stable").tolist() if result.end[step] >= 0]
+    last = f"#{steps[-1]} {program.table.describe(steps[-1])}" if steps else "none"
+    return f"; the last {'instruction that ended' if result.shows else 'STORE that was written'}: {last}"
 
 
 def _times(

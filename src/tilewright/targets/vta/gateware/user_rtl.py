@@ -13,20 +13,10 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.hdl.axi import LITE_ADDRESS_BITS
-from tilewright.hdl.build import wires
 from tilewright.hdl.model import Model, RtlHangs, RtlStopped, Wave
-from tilewright.hdl.verilog import (
-    Form,
-    Naming,
-    axi,
-    axi_lite,
-    chisel,
-    clocking,
-    harness_wires,
-    plain,
-    read_register,
-    write_register,
-)
+from tilewright.hdl.verilog import Form, Naming, Pin, axi, axi_lite, chisel, clocking, plain, same_pins
+from tilewright.hdl.verilog import read_register as read
+from tilewright.hdl.verilog import write_register as write
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.header import MAP
@@ -44,10 +34,7 @@ POLL = 50
 
 @dataclass(frozen=True)
 class Shell:
-    """A machine with registers. Bit `done_bit` of register `status` is 1 after FINISH.
-
-    `timing` is the timing model of such machines.
-    """
+    """A machine with registers and its timing model. Bit `done_bit` of register `status` is 1 after FINISH."""
 
     status: str
     done_bit: int
@@ -58,19 +45,17 @@ class Shell:
         zero = 0
         try:
             for name, value in arguments.items():
-                write_register(model, OFFSET[name], value, ACCESS)
+                write(model, OFFSET[name], value, ACCESS)
             if wave:
                 model.wave(wave.path, max(0, wave.first), wave.last + LAUNCHES + 1)
-            zero = write_register(model, OFFSET["control"], 1, ACCESS) + LAUNCHES
-            while not read_register(model, OFFSET[self.status], ACCESS) >> self.done_bit & 1:
+            zero = write(model, OFFSET["control"], 1, ACCESS) + LAUNCHES
+            while not read(model, OFFSET[self.status], ACCESS) >> self.done_bit & 1:
                 if model.cycle - zero > limit:
                     return zero, model.cycle - zero, f"is not done after {limit} cycles"
                 model.step(POLL)
-            cycles = read_register(model, OFFSET["cycles"], ACCESS)
+            cycles = read(model, OFFSET["cycles"], ACCESS)
             model.step(ACCESS)  # STOREs that FINISH does not wait for
-        except RtlHangs as error:
-            return zero, model.cycle - zero, f"does not answer on AXI4-Lite: {error.reason}"
-        except RtlStopped as error:
+        except (RtlHangs, RtlStopped) as error:
             return zero, model.cycle - zero, error.reason
         return zero, cycles, ""
 
@@ -79,7 +64,6 @@ OURS = Shell("status", 0, "tilewright")
 UPSTREAM = Shell("control", 1, "chisel")
 #: The machines with registers by the name of their form; `Vta` has none.
 SHELLS = {"VtaSystem": OURS, "vta_axi": OURS, "VTAShell": UPSTREAM, "XilinxShell": UPSTREAM}
-
 
 #: By timing model, the cycles from a STORE's last beat to its end, in addition to the memory's delay.
 STORED = {"tilewright": 2, "chisel": 1}
@@ -92,21 +76,18 @@ def last_beats(trace: Trace, config: Config, timing: str) -> Array | None:
 
 def forms(config: Config) -> list[Form]:
     """Return the ports that a top module may have: our own modules, and upstream's shells."""
-    ours = [Vta(config), VtaSystem(config)]
-    for component in ours:
-        component._MustUse__silence = True  # prevents a warning of Amaranth: only the ports are used
 
-    def of(name: str, clock: str, reset: str, low: bool, host: Naming, memory: Naming) -> Form:
-        control = axi_lite(host, "control", LITE_ADDRESS_BITS)
-        pins = [*clocking(clock, reset, low), *control, *axi(memory, "bus", config.bus_bits)]
-        return Form(name, harness_wires(pins), pins)
+    def of(name: str, clocks: list[Pin], host: Naming, memory: Naming) -> Form:
+        pins = [*clocks, *axi_lite(host, "control", LITE_ADDRESS_BITS), *axi(memory, "bus", config.bus_bits)]
+        return Form(name, pins)
 
     capitals = plain("s_axi_control", upper=True), plain("m_axi_gmem", upper=True)
     return [
-        *(Form(type(component).__name__, wires(component)) for component in ours),
-        of("vta_axi", "aclk", "aresetn", True, plain("s_axi"), plain("m_axi")),
-        of("VTAShell", "clock", "reset", False, chisel("io_host"), chisel("io_mem")),
-        of("XilinxShell", "ap_clk", "ap_rst_n", True, *capitals),
+        Form("Vta", same_pins(Vta(config))),
+        Form("VtaSystem", same_pins(VtaSystem(config))),
+        of("vta_axi", clocking("aclk", "aresetn", True), plain("s_axi"), plain("m_axi")),
+        of("VTAShell", clocking("clock", "reset"), chisel("io_host"), chisel("io_mem")),
+        of("XilinxShell", clocking("ap_clk", "ap_rst_n", True), *capitals),
     ]
 
 
@@ -115,33 +96,29 @@ def strange_read(program: Elaborated, reads: Array, base: int) -> tuple[int, str
 
     `reads` are the bursts on the bus (see RtlRun), and `base` is the address of the first instruction. The fetch unit
     and each unit with LOADs read their bytes in order, but in any order among each other. So the search follows all
-    ways to assign the bursts to these readers: a way is the number of steps and of bytes that each reader has read.
+    ways to assign the bursts to these readers. A way has the row and the address that each reader reads next.
     """
     beat = program.config.bus_bits // 8
-    readers = [_reads(program, unit, beat) for unit in range(len(program.table.units))]
-    whole = -len(program.moves.memory) * INSN_BYTES // beat * -beat
-    readers = [[(-1, base, base + whole)], *(reader for reader in readers if reader)]
-    ways = {tuple((0, reader[0][1]) for reader in readers)}
+    end = base + -(len(program.moves.memory) * INSN_BYTES // -beat) * beat
+    readers = [
+        [(-1, base, end)],
+        *filter(None, (_rows(program, unit, beat) for unit in range(len(program.table.units)))),
+    ]
+    ways = {tuple((0, rows[0][1]) for rows in readers)}
     for cycle, address, beats in reads.tolist():
         following = set()
         for way in ways:
             for number, (row, place) in enumerate(way):
-                if row == len(readers[number]) or place != address:
-                    continue
-                end = readers[number][row][2]
+                rows = [*readers[number], (-1, -1, -1)]
                 after = address + beats * beat
-                if after < end:
-                    moved = row, after
-                elif after == end:
-                    moved = row + 1, readers[number][row + 1][1] if row + 1 < len(readers[number]) else 0
-                else:
-                    continue
-                following.add((*way[:number], moved, *way[number + 1 :]))
+                if place == address and after <= rows[row][2]:
+                    moved = (row, after) if after < rows[row][2] else (row + 1, rows[row + 1][1])
+                    following.add((*way[:number], moved, *way[number + 1 :]))
         if not following:
-            waiting = {
-                rows[row][0] for way in ways for rows, (row, _) in zip(readers, way, strict=True) if row < len(rows)
+            awaited = {
+                rows[at[0]][0] for way in ways for rows, at in zip(readers, way, strict=True) if at[0] < len(rows)
             }
-            step = min(waiting - {-1}, default=-1)
+            step = min(awaited - {-1}, default=-1)
             name = f"#{step} {program.table.describe(step)}" if step >= 0 else "fetch"
             text = f"reads {beats} beats at {address:#x} in cycle {cycle}, which is no next read of a LOAD or of fetch"
             return cycle, f"{name}: bus__ar__payload {text}"
@@ -149,7 +126,7 @@ def strange_read(program: Elaborated, reads: Array, base: int) -> tuple[int, str
     return None
 
 
-def _reads(program: Elaborated, unit: int, beat: int) -> list[tuple[int, int, int]]:
+def _rows(program: Elaborated, unit: int, beat: int) -> list[tuple[int, int, int]]:
     """Return the rows that a unit's LOADs read: the step, and the first and last address, in whole beats."""
     loads = program.moves.transfers & ~program.moves.stores & (program.table.unit == unit)
     steps = np.flatnonzero(loads)

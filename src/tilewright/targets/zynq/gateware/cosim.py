@@ -7,8 +7,7 @@ service.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,20 +43,6 @@ class ServedPage(NamedTuple):
     at: int
 
 
-class PageLog(NamedTuple):
-    """The page services of a run in order, and the cycle of each, waits included."""
-
-    served: list[ServedPage]
-    moments: list[int]
-
-    def add(self, page: ServedPage, cycle: int) -> None:
-        """Add a service. Raises RtlHangs if there are more than any layer needs."""
-        self.served.append(page)
-        self.moments.append(cycle)
-        if len(self.served) > MOST_SERVICES:
-            raise RtlHangs("RTL model", f"has requested {len(self.served)} pages and is not idle")
-
-
 @dataclass(frozen=True, eq=False)
 class RtlRun:
     """The run of a layer on the RTL.
@@ -75,28 +60,22 @@ class RtlRun:
 
 
 class SteadyPace:
-    """The PS and the engine have no additional delays. Tests replace this class by a class with random delays."""
+    """The PS's delays. Without a `seed`, no page takes additional cycles. Tests have a class with more delays."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed) if seed else None
 
     def delay(self) -> int:
-        """Return the number of cycles by which a page service is delayed."""
-        return 0
+        """Return the additional cycles of the PS for a page."""
+        return int(self._random.integers(0, 40)) if self._random else 0
 
     def hold(self, model: Model) -> int:
+        """Stop the engine for some cycles while it works. Return the number of these cycles."""
         return 0
 
 
-#: The pace of a run whose cycles are compared.
+#: The delays in a run whose cycles are compared.
 STEADY = SteadyPace()
-
-
-class RandomPace(SteadyPace):
-    """A PS that takes random additional cycles for each page."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def delay(self) -> int:
-        return int(self.rng.integers(0, 40))
 
 
 def component(config: Config) -> Any:
@@ -114,120 +93,115 @@ def run(
     limit = 2 * service.schedule(layer, paged=False).engine + 1000
     if isinstance(rtl, UserRtl):
         form = rtl.form(user_rtl.forms(config))
-        ps = user_rtl.ports(rtl.model(form, wave is not None), form, config)
+        ports = user_rtl.ports(rtl.model(form, wave is not None), form, config)
         limit = rtl.limit or limit
     else:
-        ps = user_rtl.ports(Compiled.of_machine(component, config, rtl).model(), None, config)
+        ports = user_rtl.ports(Compiled.of_machine(component, config, rtl).model(), None, config)
     blocks = {"data": placement.blocks(placement.data(layer), data)}
     words = np.zeros(0, np.uint32)
     if layer.channels:
         blocks["weight"] = placement.blocks(placement.weight(layer), image.weight)
         blocks["bias"] = driver.bias_blocks(layer, image.bias, image.weight)
         words = np.broadcast_to(image.factor, layer.channels).astype("<f8").view("<u4")
-    log = PageLog([], [])
-    first = ps.model.cycle
+    ps = ServingPs(ports, layer, blocks, pace, limit)
     try:
-        ps.load(LAYOUT.encode_rows([layer.fields]).view(np.uint8), words)
+        ports.load(LAYOUT.encode_rows([layer.fields]).view(np.uint8), words)
         if wave:
-            ps.model.wave(wave.path, wave.first + 1, wave.last + 1)
-        first = ps.start()
-        return (_serve if config.frames == 1 else _load_ahead)(ps, layer, blocks, first, pace, limit, log)
+            ports.model.wave(wave.path, wave.first + 1, wave.last + 1)
+        ps.first = ports.start()
+        return ps.serve() if config.frames == 1 else ps.load_ahead()
     except (RtlHangs, RtlStopped) as error:
         if not isinstance(rtl, UserRtl):
             raise
         reason = f"hangs: {error.reason}" if isinstance(error, RtlHangs) else error.reason
-        return RtlRun(np.zeros(0, np.uint8), ps.model.cycle - first, None, *log, reason)
+        return RtlRun(np.zeros(0, np.uint8), ports.model.cycle - ps.first, None, ps.served, ps.moments, reason)
 
 
-def _load_ahead(
-    ps: EnginePorts,
-    layer: Layer,
-    blocks: dict[str, Array],
-    first: int,
-    pace: SteadyPace,
-    limit: int,
-    log: PageLog,
-) -> RtlRun:
-    """Act as the PS of an engine with two frames: move blocks in the simulator's order, when the engine is ready."""
-    config = layer.config
-    model = ps.model
-    results = dict[int, Array]()
-    numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
-    for number in service.schedule(layer).service.cause.tolist():
-        if number == service.RELAYOUT:
-            continue
-        model["job"] = number
-        model.step(pace.delay())
-        model.run_until("ready", limit)
-        block = next(numbers[number])
-        began = model.cycle
-        log.add(ServedPage(number, block, began - first), began - first)
-        _move(ps, config, blocks, results, number, block, began + config.transfer(STORES[number]))
-    model.run_until("idle", limit)
-    left = np.concatenate([results[index] for index in range(len(results))])
-    return RtlRun(left[: layer.outputs], model.cycle - first, None, *log)
+@dataclass
+class ServingPs:
+    """The PS while a layer runs. It moves the `blocks` (by store), and notes results and page services.
 
-
-def _serve(
-    ps: EnginePorts,
-    layer: Layer,
-    blocks: dict[str, Array],
-    first: int,
-    pace: SteadyPace,
-    limit: int,
-    log: PageLog,
-) -> RtlRun:
-    """Act as the PS: move blocks when the engine waits, until the engine is idle."""
-    config = layer.config
-    model = ps.model
-    results: dict[int, Array] = {}
-    waited = 0
-    while True:
-        waited += pace.hold(model)
-        model.run_until("interrupt", limit)
-        missed = model.cycle - 1
-        request = ps.request()
-        if request is None:
-            break
-        number, block = request
-        cycles = config.transfer(STORES[number]) + pace.delay()
-        log.add(ServedPage(number, block, missed - first - waited), missed - first)
-        _move(ps, config, blocks, results, number, block, missed + cycles)
-        waited += cycles
-    cycles = missed + 1 - first
-    left = [results.get(index, np.zeros(0, np.uint8)) for index in range(max(results, default=0) + 1)]
-    return RtlRun(np.concatenate(left)[: layer.outputs], cycles, cycles - waited, *log)
-
-
-def _move(
-    ps: EnginePorts,
-    config: Config,
-    blocks: dict[str, Array],
-    results: dict[int, Array],
-    store: int,
-    block: int,
-    end: int,
-) -> None:
-    """Move a block to a store, or from the result store to `results`, a beat per cycle. `done` is high before `end`.
-
-    A block that the layer does not have is moved as zeros, and the comparison reports the service.
+    `first` is the first cycle of the layer. Each wait for the engine is at most `limit` cycles.
     """
-    if store == RESULT:
-        ready = end - config.transfer("result") + 1 + drain(config)
-        ps.model.step(max(0, ready - ps.model.cycle))
-        results[block] = ps.read(store, config.block_bytes("result") // beat_bytes(config)).ravel()
-    else:
-        there = blocks.get(STORES[store], np.zeros((0, config.block_bytes(STORES[store])), np.uint8))
-        content = there[block] if block < len(there) else np.zeros(config.block_bytes(STORES[store]), np.uint8)
-        ps.write(store, np.ascontiguousarray(content).view(np.uint8).reshape(-1, beat_bytes(config)))
-    ps.done(store, end)
+
+    ports: EnginePorts
+    layer: Layer
+    blocks: dict[str, Array]
+    pace: SteadyPace
+    limit: int
+    first: int = 0
+    results: dict[int, Array] = field(default_factory=dict)
+    served: list[ServedPage] = field(default_factory=list)
+    moments: list[int] = field(default_factory=list)
+
+    def load_ahead(self) -> RtlRun:
+        """Serve an engine with two frames: move blocks in the simulator's order, when the engine is ready."""
+        model = self.ports.model
+        numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(self.layer).items()}
+        for number in service.schedule(self.layer).service.cause.tolist():
+            if number == service.RELAYOUT:
+                continue
+            model["job"] = number
+            model.step(self.pace.delay())
+            model.run_until("ready", self.limit)
+            began = model.cycle
+            end = began + self.layer.config.transfer(STORES[number])
+            self._move(ServedPage(number, next(numbers[number]), began - self.first), began, end)
+        model.run_until("idle", self.limit)
+        return self._run(model.cycle - self.first, None)
+
+    def serve(self) -> RtlRun:
+        """Serve an engine with one frame: move the requested block whenever the engine waits."""
+        model = self.ports.model
+        waited = 0
+        while True:
+            waited += self.pace.hold(model)
+            model.run_until("interrupt", self.limit)
+            missed = model.cycle - 1
+            request = self.ports.request()
+            if request is None:
+                cycles = missed + 1 - self.first
+                return self._run(cycles, cycles - waited)
+            store, block = request
+            cycles = self.layer.config.transfer(STORES[store]) + self.pace.delay()
+            self._move(ServedPage(store, block, missed - self.first - waited), missed, missed + cycles)
+            waited += cycles
+
+    def _move(self, page: ServedPage, began: int, end: int) -> None:
+        """Move a block to a store, or from the result store to `results`, and report it in the cycle before `end`.
+
+        A block that the layer does not have is zeros: the comparison reports the service.
+        """
+        self.served.append(page)
+        self.moments.append(began - self.first)
+        if len(self.served) > MOST_SERVICES:
+            raise RtlHangs("RTL model", f"has requested {len(self.served)} pages and is not idle")
+        config = self.layer.config
+        store = STORES[page.store]
+        size = config.block_bytes(store)
+        if page.store == RESULT:
+            self.ports.model.step(max(0, began + 1 + drain(config) - self.ports.model.cycle))
+            self.results[page.block] = self.ports.read(page.store, size // beat_bytes(config)).ravel()
+        else:
+            blocks = self.blocks.get(store, ())
+            content = blocks[page.block] if page.block < len(blocks) else np.zeros(size, np.uint8)
+            beats = np.ascontiguousarray(content).view(np.uint8).reshape(-1, beat_bytes(config))
+            self.ports.write(page.store, beats)
+        self.ports.done(page.store, end)
+
+    def _run(self, cycles: int, engine: int | None) -> RtlRun:
+        last = max(self.results, default=0)
+        left = np.concatenate([self.results.get(index, np.zeros(0, np.uint8)) for index in range(last + 1)])
+        return RtlRun(left[: self.layer.outputs], cycles, engine, self.served, self.moments)
 
 
 # Comparison with the simulator
 
 
-def compare(name: str, image: LayerImage, data: Array, rtl: Rtl, pace: SteadyPace = STEADY) -> CosimCase:
-    """Run a layer on the RTL and in the simulator, on one sample. Return the result of the comparison.
+def compare(
+    name: str, image: LayerImage, data: Array, rtl: Rtl, wave: Wave | None = None, pace: SteadyPace = STEADY
+) -> CosimCase:
+    """Run a layer on the RTL and in the simulator for one sample, and compare the runs.
 
     Raises ConfigError or MachineError if the gateware does not support the configuration or the layer (engine.py).
     """
@@ -235,8 +209,8 @@ def compare(name: str, image: LayerImage, data: Array, rtl: Rtl, pace: SteadyPac
     require_layer(name, image)
     layer = image.layer
     if isinstance(rtl, UserRtl) and rtl.seed:
-        pace = RandomPace(rtl.seed)
-    ran = run(image, data, rtl, pace)
+        pace = SteadyPace(rtl.seed)
+    ran = run(image, data, rtl, pace, wave)
     codes = machine.run(layer, data.reshape(1, *layer.input_shape), image.weight, image.bias, image.factor)
     expected = in_order(layer, codes)
     differences = times(layer, ran, pace is STEADY)
@@ -303,9 +277,7 @@ def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tupl
     waits = zip(planned.service.cause.tolist(), began.tolist(), strict=True)
     modelled = [ServedPage(cause, next(numbers[cause]), at) for cause, at in waits if cause in numbers]
     pages = zip(ran.served, ran.moments, strict=True)
-    seen = sorted(
-        ((page._replace(at=_begin(layer, page)), moment) for page, moment in pages), key=lambda p: _order(p[0])
-    )
+    seen = sorted(((page._replace(at=_begin(layer, page)), at) for page, at in pages), key=lambda pair: _order(pair[0]))
     for index, ((actual, moment), page) in enumerate(zip(seen, sorted(modelled, key=_order), strict=False)):
         if actual != page:
             text = f"service #{index} is {_text(actual)} on the RTL, {_text(page)} in the simulator"
@@ -331,9 +303,3 @@ def _begin(layer: Layer, served: ServedPage) -> int:
     column = layer.depth * step + (0 if layer.config.write_behind else 1)
     before, inside = divmod(served.at, column)
     return before * column + inside // step * step
-
-
-def waveform(image: LayerImage, data: Array, rtl: Rtl, path: Path, cycles: tuple[int, int] | None) -> None:
-    """Write a waveform of `cycles` of a layer (first, last; None: all)."""
-    first, last = cycles or (0, 1 << 40)
-    run(image, data, rtl, wave=Wave(path, max(0, first), last))

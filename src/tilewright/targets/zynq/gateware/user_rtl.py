@@ -10,18 +10,10 @@ from amaranth.utils import ceil_log2
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError
-from tilewright.hdl.build import wires
 from tilewright.hdl.model import Model
-from tilewright.hdl.verilog import (
-    Form,
-    Pin,
-    axi_lite,
-    clocking,
-    harness_wires,
-    plain,
-    read_register,
-    write_register,
-)
+from tilewright.hdl.verilog import Form, Pin, axi_lite, clocking, plain, same_pins
+from tilewright.hdl.verilog import read_register as read
+from tilewright.hdl.verilog import write_register as write
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware.engine import beat_bytes
 from tilewright.targets.zynq.gateware.top import ADDRESS_BITS, TOP
@@ -46,8 +38,8 @@ class EnginePorts:
         """Write a descriptor (uint8 [1, n]) and the words of the factors (uint32)."""
         if len(factors):
             ones = np.ones(len(factors), np.uint8)
-            places = {"factor_address": np.arange(len(factors)), "factor_data": factors, "factor_write": ones}
-            self.model.play(places)
+            rows = {"factor_address": np.arange(len(factors)), "factor_data": factors, "factor_write": ones}
+            self.model.play(rows)
             self.model["factor_write"] = 0
         self.model.play({"descriptor": np.repeat(descriptor, SETTLE, 0)})
 
@@ -86,24 +78,21 @@ class RegisterPorts(EnginePorts):
 
     def __init__(self, model: Model, config: Config) -> None:
         super().__init__(model)
-        self.lines = _lines(config)
-        self.byte = ceil_log2(beat_bytes(config))
+        self.window = _window(config)
+        self.beat = beat_bytes(config)
 
     def load(self, descriptor: Array, factors: Array) -> None:
         for name, words in (("FACTOR", factors), ("DESCRIPTOR", descriptor[0].view("<u4"))):
             for number, word in enumerate(words.tolist()):
-                write_register(self.model, REGISTERS[name] + 4 * number, word, ACCESS)
+                write(self.model, REGISTERS[name] + 4 * number, word, ACCESS)
         self.model.step(SETTLE)
 
     def start(self) -> int:
-        return write_register(self.model, REGISTERS["CONTROL"], 1, ACCESS) + SEEN + 1
+        return write(self.model, REGISTERS["CONTROL"], 1, ACCESS) + SEEN + 1
 
     def request(self) -> tuple[int, int] | None:
-        status = read_register(self.model, REGISTERS["STATUS"], ACCESS)
-        if status & STATUS_IDLE:
-            return None
-        block = read_register(self.model, REGISTERS["BLOCK"], ACCESS)
-        return status >> STATUS_STORE_SHIFT & len(STORES) - 1, block
+        status, block = (read(self.model, REGISTERS[name], ACCESS) for name in ("STATUS", "BLOCK"))
+        return None if status & STATUS_IDLE else (status >> STATUS_STORE_SHIFT & len(STORES) - 1, block)
 
     def write(self, store: int, beats: Array) -> None:
         self.model["bram_en"] = 1
@@ -116,38 +105,33 @@ class RegisterPorts(EnginePorts):
         return self.model.play({"bram_addr": self._places(store, count)}, "bram_rddata")
 
     def _places(self, store: int, count: int) -> Array:
-        places: Array = ((store << self.lines) + np.arange(count)) << self.byte
-        return places
+        return np.arange(store * self.window, store * self.window + count * self.beat, self.beat)
 
     def done(self, store: int, end: int) -> None:
         self.model.step(max(0, end - 1 - SEEN - self.model.cycle))
-        write_register(self.model, REGISTERS["DONE"], store, ACCESS)
+        write(self.model, REGISTERS["DONE"], store, ACCESS)
 
 
-def _lines(config: Config) -> int:
-    """Return the bits of the number of a beat in a block."""
-    return ceil_log2(max(2, max(config.block_bytes(store) for store in STORES) // beat_bytes(config)))
+def _window(config: Config) -> int:
+    """Return the bytes of a store's addresses: those of the largest block, rounded up to a power of two."""
+    return 1 << ceil_log2(max(2 * beat_bytes(config), *(config.block_bytes(store) for store in STORES)))
 
 
 def forms(config: Config) -> list[Form]:
     """Return the ports that the user's top module may have."""
-    engine = engine_of(config)
-    engine._MustUse__silence = True  # prevents a warning of Amaranth: only the ports are used
     beat = beat_bytes(config)
-    byte = ceil_log2(beat)
-    bits = _lines(config) + ceil_log2(len(STORES))
     pins = [
         *clocking("aclk", "aresetn", True),
         *axi_lite(plain("s_axi"), "control", ADDRESS_BITS),
         Pin("interrupt", "interrupt"),
         Pin("bram_wrdata", "bram_wrdata", 8 * beat, driven=True),
         Pin("bram_rddata", "bram_rddata", 8 * beat),
-        Pin("bram_addr", "bram_addr", byte + bits, driven=True),
+        Pin("bram_addr", "bram_addr", ceil_log2(len(STORES) * _window(config)), driven=True),
         Pin("bram_en", "bram_en", driven=True),
         Pin("bram_we", "bram_we", beat, driven=True),
         *(Pin(f"bram_{name}", name, driven=True, needed=False) for name in ("clk", "rst")),
     ]
-    return [Form("Engine", wires(engine)), Form(TOP, harness_wires(pins), pins)]
+    return [Form("Engine", same_pins(engine_of(config))), Form(TOP, pins)]
 
 
 def ports(model: Model, form: Form | None, config: Config) -> EnginePorts:
