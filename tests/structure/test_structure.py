@@ -33,15 +33,15 @@ MAY_IMPORT = {
     "schedules": {"graph", "program", "run", "targets"},
     "run": {"graph", "program", "report", "sim", "targets"},
     "whatif": {"program", "report", "run", "sim", "targets"},
-    "conform": {"graph", "program", "sim", "targets"},
+    "conform": {"graph", "hdl", "program", "sim", "targets"},
     "debug": {"graph", "program", "sim", "targets"},
     "explore": {"energy", "graph", "model", "program", "report", "run", "sim", "targets", "whatif"},
 }
 EVERYWHERE = {"array", "errors", "expressions", "fields", "files", "install", "tools"}
 #: What targets share: everyone may import it.
 CONTRACT = {"base", "gateware", "given", "launched", "rams", "stream", "users"}
-#: For the type of a result or an argument alone.
-TYPES = {("targets", "debug"), ("conform", "hdl")}
+#: For the type of a result alone.
+TYPES = {("targets", "debug")}
 #: A target's file with the commands and options that it alone has: it may import the command line.
 COMMANDS = "cli"
 

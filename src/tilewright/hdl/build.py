@@ -154,7 +154,7 @@ INCLUDED = (".vh", ".svh")
 FAST = "--x-assign fast --x-initial fast --noassert"
 UNDEFINED = "--x-assign unique --x-initial unique --noassert"
 ASSERTS = "--x-assign fast --x-initial fast --assert"
-WAVES = f"{ASSERTS} --trace-vcd --timescale-override 1ns/1ns"
+WAVES = f"{ASSERTS} --trace-vcd"
 
 
 def verilog_library(

@@ -132,6 +132,7 @@ struct Design {
     VerilatedVcdC writer;
     bool wave(const char *path) {
         top->trace(&writer, 99);
+        writer.set_time_unit("1ns"), writer.set_time_resolution("1ns");
         writer.open(path);
         return writer.isOpen();
     }
