@@ -58,9 +58,10 @@ Look up here how a measured result of the documentation was found, and repeat it
 There are {count} claims. For {compared} claims, an expression compares the output; {quick} claims are quick.
 
 Each row is one claim: a figure, or the table that a benchmark prints. *Value* was measured last, at *commit*. Most
-values are exact: a different value means that the program has changed. Times of the host depend on the computer; they
-are compared with the stated margin, or not at all. "By eye" marks commands whose output you must compare yourself. A
-claim needs the repository and the parts in the column *needs*; [golden data](golden-data.md) has its own page.
+values are exact: a different value means that the program has changed. Host times depend on the computer, so a host
+time is compared with a stated margin, or is not compared. "By eye" marks commands whose output you must compare
+yourself. A claim needs the repository and the parts in the column *needs*; [golden data](golden-data.md) has its own
+page.
 
 The outputs in the [tutorials](tutorials/index.md) are claims as well: tests run each command and compare its output. A
 test (`tests/documents/test_claims.py`) fails for a result in README.md or docs/ without a claim. In the source of a
