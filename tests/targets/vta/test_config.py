@@ -107,7 +107,7 @@ def test_json_and_digest_round_trip(tmp_path: Path) -> None:
 def test_keys_that_upstream_derives_must_agree() -> None:
     derived = {"LOG_BLOCK_IN": 4, "LOG_BLOCK_OUT": 4, "LOG_OUT_WIDTH": 3, "LOG_OUT_BUFF_SIZE": 15}
     assert Config.from_json(UPSTREAM | derived) == PYNQ
-    with pytest.raises(ConfigError, match="LOG_BLOCK_OUT is 5, but the other keys make it 4; leave LOG_BLOCK_OUT out"):
+    with pytest.raises(ConfigError, match="LOG_BLOCK_OUT is 5, but the other keys imply 4; leave LOG_BLOCK_OUT out"):
         Config.from_json(UPSTREAM | {"LOG_BLOCK_OUT": 5})
 
 

@@ -24,7 +24,7 @@ _MULTIPLIERS = {"scaling": 4 * PRODUCT, "im2col": 6, "add": 2, "add4": 4 * 2, "d
 
 LUTS = 566  # of a CFU without its array (fitted)
 LANE_LUTS = 94  # for each lane (fitted)
-ELEMENT_LUTS = 8  # for each element: its part of the multiplexer that reads a row of sums (fitted)
+ELEMENT_LUTS = 8  # for each element, a share of the multiplexer that selects a row of sums (fitted)
 LOGIC_LUTS = 181  # for each product without a multiplier block (counted by Yosys)
 FLIP_FLOPS = 210  # of a CFU without its array (fitted)
 SUM_FLIP_FLOPS = 32  # for each sum without a multiplier block

@@ -51,8 +51,9 @@ class Config(MachineConfig):
 
     where = "gemmini config"
 
-    # The number of rows and of columns of the array (DIM) [C: meshRows x tileRows]. The minimum is 4: an array of 2
-    # stalls, because its row counter cannot reach 4, the smallest number of rows (MeshWithDelays.scala: total_rows).
+    # The number of rows and of columns of the array (DIM) [C: meshRows x tileRows]. The minimum is 4, because a 2 x 2
+    # array would stall: an operation has at least 4 rows (MeshWithDelays.scala: total_rows), and the row counter of
+    # such an array cannot reach 4.
     dim: int = number(16, 4, 128, power=True)
     spad_banks: int = number(4, 1, 64, power=True)  # [C: sp_banks]
     spad_rows: int = number(4096, 4, 1 << 20, power=True)  # rows per bank; a row has `dim` int8 [C: sp_capacity]

@@ -170,7 +170,7 @@ class Config:
         for key, value in data.items():
             if key in DERIVED and value != (follows := DERIVED[key](config)):
                 raise ConfigError(
-                    where, f"{key} is {shown(value)}, but the other keys make it {follows}", f"leave {key} out"
+                    where, f"{key} is {shown(value)}, but the other keys imply {follows}", f"leave {key} out"
                 )
         return config
 

@@ -8,10 +8,10 @@ weights of an iteration are contiguous.
 In the layout `rows`, a data block begins on a row, neighbouring blocks share two rows (the halo), and blocks of weights
 contain whole kernels.
 
-With `window=1`, stores have lines. An iteration reads one line of weights: 9 taps x 16 channels, or 144 weights of an
-FC column. A pixel of data has at least 16 channels. The data of each FC iteration begin at a line of 256 words. The
-unit multiplies codes as int8 numbers, without subtracting zero points. Unused words of data contain the zero point, so
-they add nothing to a sum.
+With `window=1`, a store is divided into lines. An iteration reads one line of weights: 9 taps x 16 channels, or 144
+weights of an FC column. A pixel of data has at least 16 channels. The data of each FC iteration begin at a line of 256
+words. The unit multiplies codes as int8 numbers, without subtracting zero points. Unused words of data contain the zero
+point, so they add nothing to a sum.
 """
 
 from __future__ import annotations

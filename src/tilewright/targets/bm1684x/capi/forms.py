@@ -198,8 +198,8 @@ class Place:
             reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
             finding = f"{api.function}, shape {list(shape)}: {reason}; give the strides"
             api.tpu.findings.append(Finding(PORTABILITY, finding))
-        # Channels are one whole table entry apart. For this reason, the strides are computed for the entry's address,
-        # without `beside`.
+        # The distance between two channels is a whole table entry. Therefore, compute the strides for the address of
+        # the entry, before `beside` is added.
         if self.beside:
             stride = dim4(*self.layout(shape, dtype, lane, api.config))
         return api.local(address + self.beside, shape, stride, dtype, self.layout)
@@ -348,7 +348,7 @@ def _operand(api: Issuer, call: Args, source: Source) -> Operand | Constant:
 
 
 def attributes(call: Args) -> dict[str, Any]:
-    """Return the attributes of a command from the arguments of its call (see ATTRIBUTES), with the window, if any."""
+    """Return the attributes of a command (see ATTRIBUTES), given the arguments of its call."""
     named = {attribute: call[name] for name, attribute in ATTRIBUTES.items() if name in call}
     if "kernel" in call:
         named["window"] = window(call)

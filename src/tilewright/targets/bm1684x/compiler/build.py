@@ -46,8 +46,9 @@ def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
     """Return one launch that computes the last result in parts, with as many rows per part as fit into local memory.
 
-    Raises plan.DoesNotFit if a single row does not fit, or if the layers are not a chain. In a chain, each layer reads
-    only the result of the previous layer, with the same number of rows, and no layer joins tensors.
+    Raises plan.DoesNotFit if a single row does not fit, or if the layers are not a chain. In a chain, the only input of
+    each layer is the result of the previous layer, read with the same number of rows. A chain has no layer that joins
+    tensors.
     """
     inner = {layer.output for layer in layers[:-1]}
     links = (

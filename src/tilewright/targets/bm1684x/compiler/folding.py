@@ -1,8 +1,8 @@
 """Fold taps of convolutions into channels, either on the machine or while the input of a network is loaded.
 
 The cube multiplies 64 channels of a pixel at a time, so a convolution of 16 channels leaves three quarters of the cube
-idle. To use the whole cube, the compiler makes one copy of the input per tap, shifted by the tap. Each copy adds
-channels to a gathered tensor, and the convolution of this tensor has fewer taps. Copy commands cannot move values to
+idle. To use the whole cube, the compiler makes one copy of the input per tap, shifted by the tap. The copies become
+channels of one gathered tensor, so the convolution of this tensor has fewer taps. Copy commands cannot move values to
 other lanes. The preceding layer therefore computes its channels several times (replicas), in lanes that would otherwise
 be idle.
 

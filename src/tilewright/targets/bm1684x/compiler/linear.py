@@ -53,7 +53,7 @@ def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, 
 
 
 def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int) -> None:
-    """Write gemmlowp's rescaling of `x` by `q * 2**(shift - 31)`, plus `offset`, to the layer's result.
+    """Rescale `x` by `q * 2**(shift - 31)` as gemmlowp does, add `offset`, and write the layer's result.
 
     The rescaling rounds after the multiplication, and again after the shift, with ties away from zero. Raises Refused
     if a shift is positive, because the result may not fit into int32.
@@ -73,7 +73,10 @@ def real(write: ir.Writer, x: ir.Ref, factor: Array, form: SampleFormat) -> None
 
 
 def add_zero_point(write: ir.Writer, form: SampleFormat, operation: str, **operands: Any) -> None:
-    """Add an operation that rounds half to even, and another that adds the zero point of `form` if this is not 0."""
+    """Add `operation`, which rounds half to even.
+
+    If `form` has a zero point, a second operation adds this zero point.
+    """
     if not form.zero:
         write.add(operation, ir.Output(), Rounding.HALF_TO_EVEN, **operands)
         return
@@ -239,7 +242,10 @@ def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
-    """Add operations that sum the codes of each window. Return sums, window, and how often a sum contains the bias."""
+    """Add operations that sum the codes of each window. Return the sums, the window and the bias count.
+
+    The bias count is the number of times that a sum contains the bias.
+    """
     h, w = window.kernel
     # A command takes the same time for 64 pixels as for one. Over a whole image, two commands are faster: the first
     # sums each column (h taps), and the second adds the column sums (w taps), plus two casts. The second command is a

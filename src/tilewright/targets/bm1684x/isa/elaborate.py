@@ -96,7 +96,7 @@ class ElaboratedProgram:
                     steps[row].command.run(memories, touched)
                     steps[row] = steps[row].with_touched(touched)
                     ran.append(row)
-        finally:  # also after a refusal: later launches must see the results of the commands before it
+        finally:  # even if a command is refused: later launches must see the results of the earlier commands
             program = self
             if steps != list(self.steps):
                 footprints = [step.command.footprint(self.regions, memories.knobs.ignores_bounds) for step in steps]

@@ -284,7 +284,10 @@ class Tensor(Drawable):
         return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
 
     def resized(self, *shape: int) -> Tensor:
-        """Return an aligned tensor of another shape at this address. Raises InputError if it needs more memory."""
+        """Return an aligned tensor of another shape at this address.
+
+        Raises InputError if the shape needs more memory.
+        """
         resized = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
         if resized.lane_end > self.lane_end:
             reason = f"{shape} needs {resized.lane_end - self.lane_offset} bytes of a lane"

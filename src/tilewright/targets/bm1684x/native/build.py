@@ -76,8 +76,9 @@ def _body(prototype: Prototype) -> str:
 
 
 FLAGS = ("-O0", "-g", "-Wno-unused-function", "-fno-strict-aliasing")
-#: A call of an undeclared function is an error: the name is wrong, or the function is not supported. Newer compilers
-#: also refuse some code of published kernels, such as `.stride = NULL` for a struct. Here, this stays a warning.
+#: A call of an undeclared function is an error: the name is wrong, or the function is not supported. Some code of
+#: published kernels, such as `.stride = NULL` for a struct, is an error in newer compilers. The flags turn this error
+#: into a warning.
 ERRORS = (
     "-Werror=implicit-function-declaration",
     *(f"-Wno-error={name}" for name in ("int-conversion", "incompatible-pointer-types")),

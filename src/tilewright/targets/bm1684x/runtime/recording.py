@@ -103,7 +103,9 @@ class Recording:
         for step in sorted(program.steps, key=lambda step: step.id):
             if step.engine == HAU:
                 raise ProgramError(
-                    step.name, "the format of the sorting engine's commands is not known", "record without this engine"
+                    step.name,
+                    "the format of the sorting engine's commands is not known",
+                    "record a program that does not use this engine",
                 )
             needs = step.needs.get(partner_of[step.engine], 0)
             queues[step.engine].append(checked(step.command, step.id - 1, needs, config))

@@ -126,8 +126,8 @@ def meetings(trace: Trace) -> Iterator[tuple[int, Array]]:
 def bank_uses(commands: Sequence[Command], config: Config) -> Array:
     """Return, for each command and bank, how many operands and results occupy the bank: int64 [commands, banks].
 
-    A tensor that is both operand and result counts once, because the estimate already doubles the passes of such a
-    command.
+    A tensor that is both an operand and a result is counted once. The estimate already doubles the passes of a command
+    with such a tensor.
     """
     uses = np.zeros((len(commands), config.banks), np.int64)
     for row, command in enumerate(commands):

@@ -159,8 +159,8 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
 def strided(command: Command, config: Config) -> list[str]:
     """Return the names of the operands that are encoded with strides.
 
-    A decoded command lists these operands in its attribute `strided`. In all other commands, an operand needs strides
-    if it repeats elements, or does not have the layout `aligned`.
+    A decoded command lists these operands in its attribute `strided`. In a command that was not decoded, an operand has
+    strides if the operand repeats elements, or if its layout is not `aligned`.
     """
     listed: list[str] | None = command.attributes.get("strided")
     if listed is not None:

@@ -38,8 +38,8 @@ class Timing(NamedTuple):
     #: The cycles for 64 bytes in a gather or scatter of rows, and the elements per cycle in a gather from four copies.
     moved_row: int = 2
     copies: int = 4
-    #: The number of passes of two operations that compiled programs run as sequences of commands
-    #: (`runtime/functions.py`).
+    #: The numbers of passes of an exponential and of a sigmoid. In compiled programs, each of these operations is a
+    #: sequence of commands (`runtime/functions.py`).
     exponential: int = 22
     sigmoid: int = 56
     #: The number of elements per cycle in a pass. A sort of n elements has ceil(log2 n) passes, and an NMS has one.

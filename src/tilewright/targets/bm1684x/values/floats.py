@@ -57,9 +57,9 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
     # A fast path for the modes of convolutions and requantisations: add half, then shift.
     if x.dtype == np.int64 and mode in (Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO) and not (count == 0).any():
         half = unit << count - unit
-        if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # adding half cannot overflow
+        if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # x + half cannot overflow
             total = x + half
-            total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False  # rounds negative ties down
+            total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False  # so negative ties round down
             total >>= count
             return total
     # x = low * 2**count + rest, with 0 <= rest < 2**count. `low` is the result rounded down; `mode` decides whether to

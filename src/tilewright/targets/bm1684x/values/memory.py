@@ -116,9 +116,9 @@ class Knobs(MachineConfig):
     - `detect_uninitialised`: report reads of memory that neither the host nor a command has written.
     - `out_of_bounds`: an access outside of all memories raises an error (`raise`), or adds a finding (`ignore`). With
       `ignore`, writes are dropped, and every byte is read as 0, or as 0xFF with `uninitialised="nan"`.
-    - `uninitialised`: with `kept`, memories keep their contents between launches. With `nan`, all bytes of new DDR, and
-      before each launch all bytes of local memory and L2, become 0xFF (NaN in every float type, -1 in signed integers).
-      Data of earlier launches in local memory and L2 then counts as uninitialised.
+    - `uninitialised`: with `kept`, memories keep their contents between launches. With `nan`, new DDR is filled with
+      the byte 0xFF, which gives NaN in every float type and -1 in signed integers. Before each launch, local memory and
+      L2 are also filled with 0xFF, and count as uninitialised.
     - `dma_execution`: a transfer runs when it is called (`eager`), or as late as possible (`deferred`).
     - `seed`: the seed of a random legal order for the commands of a parallel region (None: the order of the calls).
     - `bank_conflicts`: add a model of bank conflicts, which was never measured, to the times (`timing/estimate.py`).
@@ -269,7 +269,7 @@ class Memories:
     def read(self, addresses: Array, dtype: np.dtype[np.generic]) -> Array:
         """Return the elements at bus addresses, as an array of the shape of `addresses`.
 
-        Raises MachineError if no single memory contains all elements, unless the knob `out_of_bounds` is `ignore`.
+        Raises MachineError if the elements do not lie in one memory, unless the knob `out_of_bounds` is `ignore`.
         """
         inside = self.inside(addresses, dtype.itemsize) if self.knobs.ignores_bounds else None
         if inside is not None and not inside.all():
@@ -290,7 +290,7 @@ class Memories:
     def write(self, addresses: Array, values: Array) -> None:
         """Write `values` to bus addresses, as a command does. If addresses are equal, the last value remains.
 
-        Raises MachineError if no single memory contains all addresses, unless the knob `out_of_bounds` is `ignore`.
+        Raises MachineError if the addresses do not lie in one memory, unless the knob `out_of_bounds` is `ignore`.
         """
         if self.knobs.ignores_bounds:
             inside = self.inside(addresses, values.dtype.itemsize)

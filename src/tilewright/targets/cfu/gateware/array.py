@@ -35,8 +35,9 @@ class OperandBuffer(Part):
     """Buffer A or B: rows of n values. The CPU sends words of four values, the first in the most significant byte.
 
     `set` is high in the cycle of a command set_matrixA or set_matrixB with the operands `first` and `second`. A row is
-    written in the cycle after its last word. While the array is `busy`, the write waits until the array is idle. With
-    transfer=addressed, the command sets word number `first` to `second`, and has no effect while the array is busy.
+    written in the cycle after its last word. If the array is `busy` in this cycle, the row is written when the array
+    becomes idle. With transfer=addressed, the command sets word number `first` to `second`, and has no effect while the
+    array is busy.
 
     `start` is high in the cycle of start_GEMM, after which the next row is row 0. `launch` is high in the cycle after
     `start`. In this cycle, buffer A (`stays_enabled`) writes its last row again, to the row before row 0. `data` is the

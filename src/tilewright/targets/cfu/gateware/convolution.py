@@ -22,8 +22,9 @@ COORDINATE = 15
 PIXEL = data.StructLayout(
     {"column": 10, "row": 10, "x": signed(COORDINATE), "y": signed(COORDINATE), "address": ADDRESS, "line": ADDRESS}
 )
-#: The work of a lane in one cycle. The next lane does the same work a cycle later. If `active`, the lane reads an
-#: element, which is the `first` of a window, the last of a pixel (`last_c`), or in the last pixel of a row (`last_x`).
+#: The work of a lane in one cycle. The next lane does the same work a cycle later. If `active` is 1, the lane reads an
+#: element of a window. `first` marks the first element of the window, `last_c` marks the last element of a pixel, and
+#: `last_x` marks all elements of the last pixel in a row.
 STEP = data.StructLayout({"active": 1, "first": 1, "last_c": 1, "last_x": 1})
 
 

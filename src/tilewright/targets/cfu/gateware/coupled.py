@@ -160,8 +160,8 @@ class CoupledUnit(Part):
         for lane in range(self.config.array):
             m.d.comb += drive(image, **ports(convolution, f"address_{lane}"))
             m.d.comb += drive(convolution, **ports(image, f"pair_{lane}"))
-        # Lane b has the channel of bank b of the tables, because bank b is directly connected to lane b. Among the four
-        # results, this channel is number b - entry, modulo 4.
+        # Bank b of the tables is directly connected to lane b, so lane b computes the channel in bank b. This channel
+        # is the result with the number (b - entry) modulo 4.
         quad = after(m, reader.quad, 1)
         rotation = after(m, reader.entry[:2], 1)
         for number, lane in enumerate(scaling):

@@ -293,7 +293,7 @@ def _code(image: Executable, ram: Array) -> range:
     high = (max(part.stop for part in image.code) & -LINE_BYTES) + LINE_BYTES
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
         reason = f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than {MAX_CODE_BYTES >> 20} MiB"
-        raise ProgramError(image.name, reason, f"link it for {RAM_BASE:#x} on")
+        raise ProgramError(image.name, reason, f"link it for addresses from {RAM_BASE:#x} on")
     return range(low, high)
 
 

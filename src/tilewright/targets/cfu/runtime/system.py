@@ -86,7 +86,7 @@ def _lose(m: Machine, cause: Cause, cycles: int) -> None:
 
 
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
-    """Advance past the current instruction, which takes one cycle and loses `cycles` to `cause`."""
+    """Advance past the current instruction. It takes one cycle, after `cycles` lost cycles with the cause `cause`."""
     m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
     _lose(m, cause, cycles)
     m.cpu[Cpu.CYCLE] += 1

@@ -340,7 +340,7 @@ def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: 
     """
     if taken and imm < 0:
         return c.taken
-    # If `wrong` waits for a register, it delays the branch target by a cycle.
+    # If `wrong` waits for a register, the branch target comes a cycle later.
     if taken and max(ready[wrong >> RS1 & 255], ready[wrong >> RS2 & 255]) > t + 1:
         return c.mispredicted + 1
     return c.mispredicted

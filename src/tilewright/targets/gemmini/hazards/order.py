@@ -38,9 +38,9 @@ BEGUN, DATA, LOW, HIGH, MODE, ROW_STATE = range(2 * QUEUES, 2 * QUEUES + 6)
 class Order(NamedTuple):
     """The commands of a program, int64 [n] each, and the order between them.
 
-    `segment` counts the fences before each command. Row i of `waits`, [n, QUEUES], has the first command of each queue
-    that waits for command i. Row i of `reach`, [n + 1, QUEUES], has the first command of each queue that cannot start
-    before command i starts; its last row is scratch memory. Before `successors`, both arrays are filled with NEVER.
+    `segment` counts the fences before each command. For each queue, row i of `waits` [n, QUEUES] has the first command
+    that waits for command i, and row i of `reach` [n + 1, QUEUES] has the first command that cannot start before
+    command i starts. Row n of `reach` is scratch memory. Before `successors`, both arrays are filled with NEVER.
     """
 
     queue: Array

@@ -153,10 +153,10 @@ def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touch
 def tracked(work: Work, config: Config, looped: Array) -> Touches:
     """Return the ranges that the reservation station compares, from an operand's first row to its last row."""
     # `set_operands` in timing/station.py computes the same ranges for one command. A range ends at the end of its
-    # memory, even if the strides go further. With repeated pixels, the hardware moves the start of the range but keeps
-    # its length, so the last rows of the load are missing (ReservationStation.scala). For loads of hardware loops
-    # (`looped`), the model adds the missing rows. The station does not enforce this order, but in all RTL runs, the
-    # computes of the loop before the previous loop had already read these rows.
+    # memory, even if the strides go further. With repeated pixels, the hardware moves the start of the range without
+    # making the range longer. The range then lacks the last rows of the load (ReservationStation.scala). For loads of
+    # hardware loops (`looped`), the model adds the missing rows. The station does not enforce this order, but in all
+    # RTL runs, the computes of the loop before the previous loop had already read these rows.
     loads = work.loads
     stores = work.stores
     computes = work.computes

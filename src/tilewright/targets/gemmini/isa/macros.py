@@ -36,7 +36,10 @@ def spad(row: int) -> int:
 
 
 def acc(row: int, accumulate: bool = False, full: bool = False) -> int:
-    """Return the local address of an accumulator row. With `accumulate`, writes add. With `full`, stores move int32."""
+    """Return the local address of an accumulator row.
+
+    With `accumulate`, a write adds its data to the row. With `full`, a store moves int32 numbers.
+    """
     return 1 << ACC | accumulate << ACCUMULATE | full << FULL | row
 
 

@@ -73,7 +73,7 @@ class Moves(NamedTuple):
 
 
 class Computes(NamedTuple):
-    """The computes of a program, int64 [k] each.
+    """The k compute commands of a program, int64 [k] each.
 
     `preload` and `config` are the indices of the preload and of the config_ex that apply, or NONE. The preload has the
     operands `w` and `c`, and the compute has `a` and `d`. A compute that is `fresh` first loads `w` into the array.

@@ -43,8 +43,8 @@ def register_writes(commands: Array) -> dict[int, dict[str, int]]:
     return writes
 
 
-#: The streams of a loop by priority: stores, execute commands, then loads of D, B and A (of a convolution: the bias,
-#: the weights and the input).
+#: The streams of a loop, highest priority first. LOAD_D, LOAD_B and LOAD_A load the operands; in a convolution, D is
+#: the bias, B is the weights, and A is the input.
 STREAMS = STORE, EXECUTE, LOAD_D, LOAD_B, LOAD_A = range(5)
 #: Flags of a local address.
 ACC = 1 << work.ACC

@@ -99,7 +99,10 @@ class Transaction:
 
 
 class Answer:
-    """A future response of the memory. `item` is 2 * transaction for a read, or 1 for the end of a write."""
+    """A future response of the memory.
+
+    For the read of transaction t, `item` is 2 * t. For the acknowledgement of a write, `item` is 1.
+    """
 
     due = saved(RULE.due)
     beats = PLAIN

@@ -271,8 +271,8 @@ def read(m: Array, t: int) -> None:
         a_goes = not (must_wait(m, 0, 1, ab, after_b) or must_wait(m, 0, 2, ad, after_d))
         b_goes = not (must_wait(m, 1, 0, ab, after_a) or must_wait(m, 1, 2, bd, after_d))
         d_goes = not (must_wait(m, 2, 0, ad, after_a) or must_wait(m, 2, 1, bd, after_b))
-    # Control signals: bits 0 to 2, whether A, B and D advance; bit 3, whether the operation begins; bits 8, 16 and 24,
-    # the bank of A, B and D plus 1 (0 for no bank); bit 32, the operation.
+    # Control signals. Bits 0, 1 and 2: A, B and D advance. Bit 3: the operation begins. From bits 8, 16 and 24 on: the
+    # bank of A, of B and of D, plus 1 (0: no bank). From bit 32 on: the operation.
     control = (begun == 0) << 3 | m[EXECUTION.op] << 32
     control |= fetch(m, 0, bank_a, a, a_goes) | fetch(m, 1, bank_b, b, b_goes)
     control |= fetch(m, 2, bank_d, m[SHARED.dim] - 1 - d, d_goes)

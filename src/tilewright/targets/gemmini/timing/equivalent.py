@@ -22,7 +22,7 @@ from tilewright.targets.gemmini.timing.store import store_stride
 from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 PAGE_BYTES = 1 << LG_PAGE
-#: Moves with more DRAM lines (of MEMO.line bytes) than this number are never equivalent.
+#: Two moves with more than this number of DRAM lines (MEMO.line bytes each) are never treated as equivalent.
 MOST_LINES = 4096
 
 

@@ -93,8 +93,8 @@ def slot(r: Array, pages: Array, key: int) -> int:
 
 @part
 def clear(memo: Memo, identity: bool) -> None:
-    """Begin a new relation. With `identity`, every row must be its own partner, which is faster to check."""
-    # The last row of the accumulator must be its own partner: the controller may confuse this row with the garbage
+    """Begin a new relation. With `identity`, each row may be paired only with itself, which is faster to check."""
+    # Pair the last row of the accumulator with itself, because the controller may confuse this row with the garbage
     # address (all bits 1).
     r = memo.registers
     r[MEMO.stamp] += 1

@@ -1,9 +1,9 @@
 """The queues of the machine: rings of numbers.
 
-The units run from the last consumer to the first producer. A new element of a queue is therefore visible in the next
-cycle, as in the hardware, where the element passes a register. A full ordinary queue accepts no element in the cycle in
-which an element leaves, because its `ready` is a register. A full piped queue accepts an element in that cycle, because
-its `ready` also depends on the consumer (Queue(pipe=true) of Chisel).
+In each cycle, the model runs every consumer before its producer. A new element of a queue is therefore visible in the
+next cycle, as in the hardware, where the element passes a register. A full ordinary queue accepts no element in the
+cycle in which an element leaves, because its `ready` is a register. A full piped queue accepts an element in that
+cycle, because its `ready` also depends on the consumer (Queue(pipe=true) of Chisel).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class QueueWords:
 class Queues:
     """The queues and their lengths (Scratchpad.scala, MeshWithDelays.scala, TLBuffer of rocket-chip).
 
-    The channels are TileLink's: A carries requests to the memory, D carries beats and acknowledgements from the memory.
-    `reads`, `control` and `issue` are piped. `narrow` and `wide` lead to the scale units of int8 and int32 rows, only in
-    the RTL of 2025 (VectorScalarMultiplier.scala: vsm_in_q).
+    The channels have the names of TileLink: channel A carries requests to the memory, and channel D carries beats and
+    acknowledgements from the memory. `reads`, `control` and `issue` are piped. `narrow` and `wide` lead to the scale
+    units of int8 rows and of int32 rows, only in the RTL of 2025 (VectorScalarMultiplier.scala: vsm_in_q).
     """
 
     loads = 0

@@ -2,8 +2,8 @@
 
 A record is a class whose attributes are fields. `registers` and `table` allocate a record in the machine's array
 (layout.py). Both functions return a module whose attributes are the indices of the fields, because Numba treats
-attributes of modules as constants. The same declarations define the content of snapshots, the values after reset, and
-the state that tests corrupt, so no second list of the state can become incomplete.
+attributes of modules as constants. These declarations also define the content of snapshots, the values after reset, and
+the numbers that tests corrupt. There is no second list of the state that could become incomplete.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ class SavedField(NamedTuple):
     reset: int  # the value after reset
 
 
-#: Each record's fields, by the record's first index; each table's number of rows; each queue's length.
+#: {first index of a record: its fields}.
 DECLARED: dict[int, dict[str, tuple[int, SavedField]]] = {}
+#: {first index of a table: the number of its rows}.
 TABLE_ROWS: dict[int, int] = {}
+#: The length of each queue.
 LENGTHS: list[int] = []
 
 

@@ -337,7 +337,7 @@ def serialise_bus(m: Array, p: Program, archive: Array) -> None:
 
 
 def tagged(m: Array, q: int, archive: Array, mask: int, read: int, base: int, size: int) -> None:
-    """Save or restore a queue. If `item & mask == read`, the upper bits of the item are a transaction."""
+    """Save or restore a queue. Items with `item & mask == read` have a transaction number in the upper bits."""
     # A restored state needs no conversion: READER.next is a pointer, so it is 0, and transactions are relative to 0.
     for i in range(length(m, q, archive)):
         place = item(m, q, i)

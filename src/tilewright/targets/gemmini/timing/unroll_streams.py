@@ -109,7 +109,7 @@ def is_elsewhere(m: Array, u: int, idle: int, x: int, slot: int) -> bool:
 
 @part
 def pause(m: Array, plan: FrontPlan, row: int, loop: int) -> int:
-    """Return the cycles for skipped steps before a stream's next command, or after its last command."""
+    """Return the number of cycles that a stream spends on skipped steps before its next command or at its end."""
     due = m[row + STREAM.next]
     return plan.loops.idle[due] if due < m[row + STREAM.end] else plan.loops.tail[loop]
 

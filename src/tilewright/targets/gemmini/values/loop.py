@@ -311,7 +311,7 @@ def fill(command: Array, spad: Array, array: Array) -> None:
 
 
 def read_a(command: Array, spad: Array, factors: Array, line: int) -> None:
-    """Copy row `line` of A to `factors`, with zeros beyond the operand."""
+    """Copy row `line` of A to `factors`, and fill the rest of `factors` with zeros."""
     base = command[A_ROW]
     stride = command[A_STRIDE]
     cols = command[A_COLS]

@@ -23,8 +23,8 @@ ELEMENT_US = 0.3
 class Plan:
     """A program for the loop: its tables, DRAM ranges (int64 [k]) and number of elements.
 
-    The loop executes all steps except `norms`. On machines with a normaliser, `norms` contains config_st, config_norm,
-    and the mvouts of the accumulator without pooling, which `Machine` executes.
+    The loop executes all steps except the steps in `norms`, which `Machine` executes. On machines with a normaliser,
+    these are every config_st, every config_norm, and every mvout of the accumulator without pooling.
     """
 
     work: Work

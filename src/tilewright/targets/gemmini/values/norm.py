@@ -22,7 +22,10 @@ LEAST = np.int32(-(1 << 31))
 
 
 class Norm(IntEnum):
-    """The norm command of a local address. RESET writes the row, and all other commands only update statistics."""
+    """The normalisation command in a local address.
+
+    RESET writes the row, and all other commands only update statistics.
+    """
 
     RESET, SUM, MEAN, VARIANCE, INV_STDDEV, MAX, SUM_EXP, INV_SUM_EXP = range(8)
 

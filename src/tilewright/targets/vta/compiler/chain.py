@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 
     channels: int
     channel_tiles: int
-    pixels: int  # tiles per channel tile
+    pixels: int  # for each channel tile, the number of tiles that hold its pixels
     fold: int  # neighbouring pixels in one tile
     columns: int  # pixels in a row if `fold` is above 1, else 0
     rows: bool  # whether several rows of a matrix share a tile
@@ -266,7 +266,8 @@ def _extension(
     chain: Chain, sites: tuple[Site, ...], lowered: Lowered | str, context: Context
 ) -> tuple[Lowered, Plan] | None:
     """Return the layer and plan with which the nodes `sites` extend the chain; None if they cannot extend it."""
-    # If the best layout does not match, the nodes are lowered with one pixel in a tile, as other layers write them.
+    # If the best layout does not match the chain, lower the nodes with one pixel per tile: other layers write this
+    # layout.
     for single in (False, True):
         lowering = context._replace(single=single)
         form = lower_fused(sites, lowering) if single else lowered

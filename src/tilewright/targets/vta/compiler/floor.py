@@ -122,7 +122,7 @@ def _varies(tensor: Tensor, proven: dict[str, Bounds]) -> Array:
 def _axis(site: Site, window: Window, axis: int, reader: Site | None) -> tuple[int, int, int]:
     """Count (output, tap) pairs inside the image, taps that are ever inside, and pixels read, along an axis."""
     at = np.arange(site.output.shape[1 + axis])
-    # If a maximum pool is the only reader, outputs that the pool does not read need no sums.
+    # If only a maximum pool reads the outputs, the machine must compute only the outputs that this pool reads.
     if reader and isinstance(reader.node.op, MaxPool2D):
         at = np.intersect1d(at, _taps(reader.node.op.window, axis, np.arange(reader.output.shape[1 + axis])))
     taps = _taps(window, axis, at)

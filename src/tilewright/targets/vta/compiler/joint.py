@@ -4,8 +4,8 @@ Two nodes are fused if the second node reads the sums of the first: a convolutio
 an addition. The tensor between the two nodes never reaches DRAM. So this tensor must not be a graph output, and only
 the second node may read it.
 
-Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. One ALU micro-op per tile can do both,
-by a minimum with the bias:
+Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. Instead, one ALU micro-op per tile can
+do both: it replaces each accumulator by the minimum of its value and the bias. This method has two parts:
 
 - The accumulators have results of an earlier group. These results were clipped, so they are not below FLOOR. If no bias
   is above FLOOR, the minimum is the bias.

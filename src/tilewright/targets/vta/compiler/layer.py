@@ -130,7 +130,7 @@ class Layer:
         """The layer without the values that have no effect on a plan's cycles. Equal canonical layers share a search.
 
         The values of clamps, zero points and weights cost no cycles. A right shift costs an ALU instruction for each
-        LARGEST_SHIFT bits, so only the number of these instructions counts.
+        LARGEST_SHIFT bits, so this layer keeps only the number of these instructions.
         """
         residual = self.residual and Residual(0, self.residual.left and 1, None)
         if self.requantisation is None or self.requantisation.immediates is None:

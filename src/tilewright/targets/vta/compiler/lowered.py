@@ -100,7 +100,7 @@ def windowed(
     width: Width,
     out: tuple[int, int] | None = None,
 ) -> Layer:
-    """Return the layer of a convolution or pool. `out`: its output rows and columns, if not the node's."""
+    """Return the layer of a convolution or pool. `out` replaces the height and width of the output."""
     block = config.block
     pixels = fold.pixels
     w = fold.weights

@@ -43,7 +43,7 @@ class PlaneScheduler:
         self._alu = line.alu
         self._store = line.store
         self._time = [0] * len(line.units)
-        self._port = 0  # the cycle in which the port has done all reads so far
+        self._port = 0  # the cycle in which the last recorded read of the port ends
         self._waiting: deque[_PendingPlane] = deque()
         self._layers: list[Layer] = []
         self._regions: list[SlotRegion] = []  # accumulators of layers with waiting shifts

@@ -1,9 +1,9 @@
 """Time plans of single layers with the simulator's time pass, and programs of several layers before they are emitted.
 
-Searches on different machines often time the same plans. To share these times, a plan is timed on the smallest machine
-that gives it the same slots, and its instructions are made for one speed of DRAM. While machines are explored, results
-of searches are kept on disk, because studies repeat the searches of earlier studies. The key of a result consists of
-all inputs of the search.
+Searches on different machines often time the same plans. To share these times, each plan is timed on the smallest
+machine on which the plan has the same slots, and all plans are compiled for the same speed of DRAM. While machines are
+explored, results of searches are kept on disk, because studies repeat the searches of earlier studies. The key of a
+result consists of all inputs of the search.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ def least_cycles(layer: Layer, config: Config) -> int:
 
 
 def forms(site: Site, w: Array, start: Array, window: Window, width: Width, config: Config) -> Iterator[Lowered]:
-    """Yield the strip forms of a convolution with weights w (O, T, K) that is depthwise or has few channels.
+    """Yield the strip forms of a convolution that is depthwise or has few channels.
 
-    Output channel o reads K input channels from `start[o]` on.
+    The weights are w (O, T, K). Output channel o reads K input channels, the first of which is `start[o]`.
     """
     # A tile of a depthwise layer may have any number of channels. A tile of another layer needs all channels.
     outputs, _, depth = w.shape

@@ -112,7 +112,8 @@ class Sequencer(Part):
         return m
 
 
-#: Cycles from the first cycle of a LOAD of acc to the start of its receiver, in which the core may still write acc.
+#: The number of cycles from the start of a LOAD of acc to the start of its receiver. In these cycles, the core may
+#: still write acc.
 ACC_DRAIN = ACC_FILL_LEAD - 2
 
 

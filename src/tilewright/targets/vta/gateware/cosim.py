@@ -310,7 +310,7 @@ def _written(prepared: Prepared, dram: Dram) -> list[Stored]:
 def _beats(move: Move, width: int) -> int:
     """Return the number of beats of a STORE; `width` are the bytes of a beat.
 
-    Each row is a number of whole beats. On the bus, the beats of STOREs are in stream order.
+    Each row takes whole beats, because no beat has bytes of two rows. The STOREs use the bus in stream order.
     """
     starts = move.address + np.arange(move.rows) * move.stride
     return int(((starts + move.row_bytes - 1) // width - starts // width + 1).sum())

@@ -1,4 +1,4 @@
-"""VTA's opcodes, memory ids and bit layouts, and decoded instructions and micro-ops, with a column for each field.
+"""The opcodes, memory ids and bit layouts of VTA, and tables of decoded instructions and micro-ops.
 
 Source: include/vta/hw_spec.h and hw_spec_const.h of apache/tvm-vta at d4a15f627d5c. Releases before 2021 had
 a 2-bit memory id and a 2-bit ALU opcode; their binaries are incompatible.
@@ -216,7 +216,8 @@ class Uops(NamedTuple):
     wgt: Column
 
 
-#: The token bits of an instruction: from or to the previous and the next unit.
+#: The token bits of an instruction. An instruction pops tokens that the previous and the next unit pushed, and pushes
+#: tokens for these units.
 POP_BITS, PUSH_BITS = ("pop_prev", "pop_next"), ("push_prev", "push_next")
 #: Transfers that are NOPs with x_size 0, and only carry tokens. A unit's NOP is the first of these that it executes.
 NOPS = (

@@ -268,17 +268,17 @@ class UopLists:
         return encode_uops(Uops(*np.concatenate([np.zeros((3, 0), np.int64), *self._parts], axis=1)), config)
 
 
-#: A rule for the lists that one LOAD fetches: (offsets, number of the missing list, cache depth) -> last list + 1.
+#: A rule for the lists that one LOAD fetches: (offsets, number of the missing list, cache depth) -> end (exclusive).
 Policy = Callable[[Sequence[int], int, int], int]
 
 
 def alone(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Return one past the last list to fetch. As upstream, fetch only the missing list `index`."""
+    """Return the end of the lists to fetch (exclusive). As in upstream, only the missing list `index` is fetched."""
     return index + 1
 
 
 def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Return one past the last list to fetch: the missing list `index`, and some of the lists after it."""
+    """Return the end of the lists to fetch (exclusive): the missing list `index`, and some of the next lists."""
     # If the lists of the whole program fit the cache of `depth` micro-ops, all later lists are fetched. Otherwise lists
     # are fetched up to a quarter of the cache.
     share = depth if offsets[-1] <= depth else max(1, depth // 4)

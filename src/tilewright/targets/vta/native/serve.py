@@ -2,7 +2,8 @@
 
 The process runs the instructions in memory that it shares with the host.
 
-The shared memory is file 4: an address of the machine is an offset in the file. Untouched pages are holes.
+The shared memory is the file with the descriptor 4. An offset in this file is an address of the machine. Pages that
+were never touched are holes in the file.
 
 $TILEWRIGHT_VTA_TIMING is the timing model. $TILEWRIGHT_VTA_SAVE is a program file, to which all runs are written.
 """

@@ -34,8 +34,8 @@ def write(program: Program, folder: str | Path) -> None:
 def sources(program: Program) -> dict[str, bytes]:
     """Return the files of the C driver, {name: content}.
 
-    Raises ConfigError if the machine has no gateware, UnsupportedError if no layer runs on the machine or DRAM is too
-    small.
+    Raises ConfigError if the machine has no gateware. Raises UnsupportedError if no layer runs on the machine, or if
+    DRAM is too small.
     """
     config = Config.read(program.config, {})
     area.require(config)

@@ -128,7 +128,10 @@ def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, tar
 
 
 def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
-    """Return `size` bytes of a buffer (read-only) or array, from `offset` on. Raises ProgramError if outside."""
+    """Return bytes `offset`..`offset + size` of a buffer (read-only) or array.
+
+    Raises ProgramError if these do not exist.
+    """
     if isinstance(side, Buffer):
         side.usable("copy")
         side.refuse_beyond("copy", offset, size)

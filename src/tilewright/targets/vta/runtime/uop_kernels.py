@@ -81,10 +81,10 @@ class UopRecorder:
 
         `opcode` is an AluOp or a name, such as that of an own operation. With `reset`, a GEMM clears acc[dst]. `imm`
         replaces acc[src] as the ALU's second operand, except in an own operation that uses both. REQ reads acc[dst],
-        the bias par[src], and the factors from par[wgt] on. All micro-ops of a kernel must have the same `reset`,
-        `opcode` and `imm`, which are fields of the instruction; for REQ, also the same wgt. Raises ProgramError in
-        these cases: the micro-ops differ in such a field, the ALU lacks the operation, `imm` is not allowed here, one
-        of the last WRITE_BACK - 1 micro-ops wrote dst, or a loop has already ended.
+        the bias in par[src], and the factors, which begin at par[wgt]. All micro-ops of a kernel must have the same
+        `reset`, `opcode` and `imm`, which are fields of the instruction; for REQ, also the same wgt. Raises
+        ProgramError in these cases: the micro-ops differ in such a field, the ALU lacks the operation, `imm` is not
+        allowed here, one of the last WRITE_BACK - 1 micro-ops wrote dst, or a loop has already ended.
         """
         if self._open < len(self._loops):
             raise ProgramError("uop_push", "is called after uop_loop_end", "record all micro-ops inside the loops")

@@ -42,9 +42,9 @@ class Elaborated:
     _joined: dict[tuple[tuple[int, Origin], ...], Pattern] = field(default_factory=dict)
 
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
-        """Return the program with the operands of the reset GEMMs in `stored` added to their footprints.
+        """Return the program with larger footprints: each reset GEMM in `stored` also reads its operands.
 
-        `stored`: the result of values.actions.stored_resets.
+        `stored` is the result of values.actions.stored_resets.
         """
         table = self.table
         footprint = self.table.footprint.copy()

@@ -71,7 +71,7 @@ class Kernel:
     reset: bool = False
     imm: int | None = None
     first_is_src: bool = False  # the first operand is acc[src] (immediate form, Semantics.immediate_reads_src)
-    field: int = 0  # the immediate field, used as an operand or not (Semantics.shift, own operations)
+    field: int = 0  # the immediate field, even if no operand (Semantics.shift and user-defined operations)
     factors: Array | None = None  # REQ: for each micro-op, the first of its FACTOR_TILES tiles of par
 
     @property

@@ -302,7 +302,7 @@ def change(
     kernels: KernelTable, tiles: Uops, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int
 ) -> None:
     """Execute an ALU instruction or a reset GEMM. An inner loop over adjacent tiles is a single step."""
-    # A reset with a sum needs the tiles one by one, because each tile has its own product.
+    # RESET_OUT handles the tiles one by one, because it adds another product to each tile.
     at_once = kernels.adjacent[kernel] and kind != RESET_OUT
     count = kernels.iter_in[kernel] if at_once else 1
     size = shape.batch * shape.block

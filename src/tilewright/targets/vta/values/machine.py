@@ -120,8 +120,8 @@ class Machine:
         """
         kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
         bits = 8 * kind.itemsize
-        # The first n columns are for a non-negative second operand, indexed by its low log2(n) bits. The last n columns
-        # are for a negative second operand, indexed in the same way.
+        # The first n columns are for a second operand of 0 or more, and the last n columns for a negative second
+        # operand. In both halves, the low log2(n) bits of the operand are the index.
         operand = np.concatenate([np.arange(bits), np.arange(-bits, 0)]).astype(kind)
         forms = (alu.Form(self.rules, self.config.acc.width, negative_field=negative) for negative in (False, True))
         rows = (alu.shift_amount(operand, form) for form in forms)

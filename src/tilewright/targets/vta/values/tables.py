@@ -58,7 +58,7 @@ class KernelTable(NamedTuple):
 
 
 class Expressions(NamedTuple):
-    """The expressions of own operations (isa/expression.py): operation k has steps start[k]..stop[k]-1."""
+    """The expressions of user-defined operations (isa/expression.py). Operation k has the steps start[k]..stop[k]-1."""
 
     start: Array
     stop: Array

@@ -119,7 +119,8 @@ class ConvLoader(Walker):
     """The walker of convolutions. An iteration has 9 taps of 16 channels, or of all channels if there are fewer.
 
     The layouts `rows` and `hwc` are read by tap, and `chw` is read by channel. In the layout `rows`, each block begins
-    on a row, so a window lies in a single block, which must be in the store even for padding.
+    on a row, so each window lies in a single block. This block must be in the store even while the walker reads
+    padding.
     """
 
     def define(self, m: Module) -> None:
@@ -127,8 +128,8 @@ class ConvLoader(Walker):
         layer = self.layer
         planes = config.layout == "chw"
         by_rows = config.layout == "rows"
-        # The numbers of words of a row, of the image and of a kernel, valid a few cycles after the descriptor. In the
-        # layout chw, `row` and `image` are for one plane.
+        # The sizes of a row, of the image and of a kernel, in words. They are valid a few cycles after the descriptor.
+        # In the layout chw, `row` and `image` are for one plane.
         row = Signal(28)
         image = Signal(28)
         kernel = Signal(20)

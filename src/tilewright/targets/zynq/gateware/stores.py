@@ -102,9 +102,9 @@ class Store(Part):
         # At `write`, the PS writes `data` (`beat` bits) to beat number `address` of a frame of `beats` beats. `moves`
         # is 1 if the engine advances, so that the access of `read` takes effect.
         #
-        # With two frames, the PS loads blocks in the order of their uses: the block of use k to frame k modulo 2. Each
-        # load ends with `pages.done`, and `pages.ready` is 1 while a frame is free. An access begins the next use if
-        # its block differs from the block of the previous access. `begins` marks the start of an iteration (or of a
+        # With two frames, the PS loads blocks in the order of their uses. The block of use k goes to frame k modulo 2.
+        # Each load ends with `pages.done`, and `pages.ready` is 1 while a frame is free. An access begins the next use
+        # if its block differs from the block of the previous access. `begins` marks the start of an iteration (or of a
         # result) at `read.block`, and frees the frames of earlier uses. With `more`, this iteration also needs the next
         # use. With `kept`, all blocks stay in the store, so the number of a use is the number of its block.
         self.beat = beat

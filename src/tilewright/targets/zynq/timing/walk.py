@@ -46,8 +46,8 @@ class Uses(NamedTuple):
 class Service(NamedTuple):
     """The page services of the CPU (PS), in order, int64 [n] each. An entry stands for `times` services with one cause.
 
-    The first service of an entry moves block `block` for use `use`, and its frame is `use` modulo the number of frames.
-    The other services of the entry are for the following uses.
+    The first service of an entry moves block `block` for use number `use`, to frame `use` modulo the number of frames.
+    The further services of an entry are for the uses `use + 1`, `use + 2` and so on.
     """
 
     cause: Array

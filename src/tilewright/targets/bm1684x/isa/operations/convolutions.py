@@ -179,8 +179,8 @@ UNSIGNED = Type("res0_prec", ())
 ROTATED = one_field("rotated", "kernel_rotate", bool)
 
 
-#: The fields for each part of a window, and a number to add to the decoded fields. A dilation needs 1, because it is
-#: encoded as the number of zeros between weights.
+#: For each part of a window: its fields, and a number to add to the decoded values of these fields. For a dilation, the
+#: number is 1, because the fields contain the number of zeros between weights.
 WINDOW_FIELDS = {
     "kernel": (("opd1_h", "opd1_w"), 0),
     "pads": (("opd0_up_pad", "opd0_dn_pad", "opd0_lf_pad", "opd0_rt_pad"), 0),

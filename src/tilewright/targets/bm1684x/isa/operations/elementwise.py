@@ -144,8 +144,8 @@ def absolute(v: Values) -> Array:
 def sign(v: Values) -> Array:
     """Return the sign of the operand a: 1, 0 or -1.
 
-    For floats, the machine compares like `holds`. The result is -1 for all floats except +0 and positive numbers: it is
-    -1 also for -0, for NaN, and for subnormals in types that flush subnormals.
+    For floats, the machine compares like `holds`. The result is 1 for positive numbers and 0 for +0. The result is -1
+    for negative numbers, -0, NaN, and subnormals of types that flush subnormals.
     """
     dtype = v.types["y"]
     zero, plus, minus = (np.asarray(number, np.float32) for number in (0, 1, -1))

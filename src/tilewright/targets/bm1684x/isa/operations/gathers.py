@@ -352,7 +352,7 @@ def _lines(v: Values) -> tuple[Array, Array]:
     line = v["index"].astype(np.int64) - v.attribute("base")
     size = v.shapes["y"][0] // len(v["index"])
     if not size or v["x"].size % size or size * len(line) != v.shapes["y"][0]:
-        raise ValueError(f"x has {v['x'].size} elements and y {v.shapes['y'][0]}, for {len(line)} indices")
+        raise ValueError(f"x has {v['x'].size} elements, and y has {v.shapes['y'][0]} for {len(line)} indices")
     beyond = (line < 0) | (line >= v["x"].size // size)
     at = np.where(beyond, 0, line)[:, None] * size + np.arange(size)
     return at.reshape(-1), np.repeat(beyond, size)

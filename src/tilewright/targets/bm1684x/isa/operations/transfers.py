@@ -97,7 +97,8 @@ def _transposing(function: int, operation: str, sizes: str, y_layout: Layout | N
 TRANSPOSES = (
     _transposing(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
     _transposing(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
-    # Function 3 sends a single channel to all lanes. It comes first, because function 2 allows any number of channels.
+    # Function 3 sends a single channel to all lanes. It precedes function 2, because function 2 also matches a single
+    # channel.
     _transposing(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
     _transposing(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction(
