@@ -257,7 +257,8 @@ class _Job:
     def launch(self, step: Launch, values: Mapping[str, Array]) -> tuple[list[Layer], LaunchResult]:
         """Run a launch. Return the launch's layers for the report, and the target's result.
 
-        The launch has one Layer for each node if the target has figures for each node, else a single Layer.
+        If the target has figures for each node, each node becomes a Layer. Otherwise, the whole launch becomes one
+        Layer.
         """
         began = perf_counter()
         result = self.target.launch(self.program, step, values, self.options)

@@ -104,7 +104,7 @@ def samples_of(
 
 
 def left_out(program: Program, samples: Samples | None) -> list[str]:
-    """Return lines that list what a command skips if it only runs launches, and only with the first sample."""
+    """Return lines for the work that a command skips: the steps on the host, and all samples but the first."""
     hosts = len(program.steps) - len(program.launches)
     count = len(next(iter(samples.values.values()))) if samples else 1
     lines = [f"left out: {hosts} step{'s' * (hosts > 1)} on the host, which the reference computes"] * (hosts > 0)

@@ -218,7 +218,7 @@ class ProgramLaunches(Launches):
         return golden(self.program, self.program.graph, self._progress[0][1])
 
     def _values(self, index: int) -> dict[str, Array]:
-        # Run the earlier launches, and the host steps between them, that have not run yet.
+        # First, run all earlier launches and host steps that have not run yet.
         while len(self._progress) <= index:
             at, values = self._progress[-1]
             at, values = self._host(at, values)

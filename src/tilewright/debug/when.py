@@ -84,7 +84,7 @@ def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
         of_unit = np.flatnonzero(walk.table.unit == unit)
         started = of_unit[begun[of_unit]]
         rest = of_unit[~begun[of_unit]]
-        # A unit starts its instructions in order, so only its last started instruction can still run.
+        # A unit starts its instructions in order, so only the instruction that it started last can still be running.
         doing = int(started[-1]) if started.size and not over[started[-1]] else None
         following = int(rest[0]) if rest.size else None
         until = int(walk.trace.until[doing]) if walk.trace and doing is not None else None

@@ -251,7 +251,7 @@ def _launched(start: Callable[[], Any]) -> Connections:
 
 
 def _connect(address: str, seconds: float) -> Connections:
-    """Connect to a scheduler. Raises InputError if it cannot be reached in time, or if certificates are missing."""
+    """Connect to a scheduler. Raises InputError after a timeout, or if certificates are missing."""
     from distributed import Client
 
     until = monotonic() + seconds

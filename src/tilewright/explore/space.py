@@ -31,7 +31,7 @@ _RANGE = re.compile(r"\s*(-?\w+)\s*\.\.\s*(-?\w+)\s*(?:([*+])\s*(\w+)\s*)?")
 
 @runtime_checkable
 class Spaces(Protocol):
-    """A target with named spaces of its machines. Each space has the form of a space file."""
+    """A target that offers named spaces of machines to explore. Each space has the form of a space file."""
 
     spaces: Mapping[str, Mapping[str, Any]]
 

@@ -56,7 +56,7 @@ class Op(ABC):
     images: ClassVar[bool] = False
 
     def refusal(self, site: Site, takes: Takes) -> str:
-        """Return why a machine that supports only `takes` cannot run a node; "" if this method finds no reason."""
+        """Return the reason why a machine with the capabilities `takes` cannot run a node, or ""."""
         x = site.input(0)
         for tensor in (x, site.output) if takes.stores else (x,):
             if tensor.dtype not in takes.dtypes:

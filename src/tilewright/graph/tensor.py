@@ -99,12 +99,12 @@ class Tensor(Located):
 
     @property
     def scale(self) -> float:
-        """The scale. Raises ModelError if the tensor has none, or one for each channel."""
+        """The scale. Raises ModelError if the tensor is not quantised, or if each channel has a scale."""
         return self._single().scale[0]
 
     @property
     def zero_point(self) -> int:
-        """The zero point. Raises ModelError if the tensor has none, or one for each channel."""
+        """The zero point. Raises ModelError if the tensor is not quantised, or if each channel has a zero point."""
         return self._single().zero_point[0]
 
     def __repr__(self) -> str:

@@ -137,9 +137,9 @@ class Model:
     def attach(self, prefix: str, memory: Array, latency: int, stalls: int = 0) -> int:
         """Connect `memory` (uint8 [n], used in place) to the AXI4 ports PREFIX__ar .. PREFIX__b.
 
-        Return the memory's number, the argument of `faults` and `written`. `latency` is in cycles, at least 1. `stalls`
-        is a seed for random delays of commands, beats and responses (0: no delays). Raises ConfigError if the component
-        has no such ports.
+        Return the number of the memory, which is an argument of `faults` and `written`. `latency` is in cycles, at
+        least 1. `stalls` is a seed for random delays of commands, beats and responses (0: no delays). Raises
+        ConfigError if the component has no such ports.
         """
         place = memory.ctypes.data_as(ctypes.c_void_p)
         number = self.library.tw_memory(self.handle, prefix.encode(), place, memory.size, latency)

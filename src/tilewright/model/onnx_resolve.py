@@ -265,7 +265,7 @@ def _renamed(graph: RawGraph, names: Mapping[str, str], prefix: str = "") -> Raw
 
 
 def without_branches(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Any:
-    """Return the model of an `.onnx` file, without If nodes and with computed constants, as a ModelProto.
+    """Return the model of an `.onnx` file as a ModelProto in which If nodes and constants are resolved.
 
     Open extents of inputs get the extents in `shapes`. Raises the errors of `read` and `resolve`.
     """

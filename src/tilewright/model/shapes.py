@@ -131,7 +131,8 @@ def cut(graph: Any, until: Collection[str]) -> None:
             remedy = one_of(output, computed[-MOST:])
             raise InputError(option("--until"), f"the model computes no value '{output}'", remedy)
     needed = set(until)
-    # Nodes are in order, so go backwards: a node is needed if a needed node after it, or the user, reads its result.
+    # A node is needed if `until` or a needed node reads one of its results. Readers come after the node, so one pass
+    # from the last node to the first node is enough.
     for index in reversed(range(len(graph.node))):
         if needed.intersection(graph.node[index].output):
             needed.update(_read(graph.node[index]))

@@ -50,7 +50,8 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
 def _level(where: str, level: Any, count: int, most: int) -> tuple[Array, Array]:
     """Extend `count` positions by an index on the next axis. There must not be more than `most` new positions.
 
-    For each new position, return the number of the old position, and the index on the axis.
+    Return two arrays with an element for each new position: the number of the old position that was extended, and the
+    index on the next axis.
     """
     size = level.DenseSize()
     if level.Format() == tflite.DimensionType.DENSE:

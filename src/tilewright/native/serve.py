@@ -1,4 +1,4 @@
-"""The main loop of a process that simulates a device for a host in C (c/connection.h)."""
+"""The main loop of a process that simulates a device. The host is a C program (c/connection.h)."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@
     finish
 
 A line is a directive (with a dot in front), bytes, or code. Some directives are followed by bytes, in two hex digits or
-as `zero N`. Some directives are followed by lines of code, which end at the next directive with code; other directives
-may come between them. A target describes its directives in a `Grammar`, and converts between `Section`s and its
-launches.
+as `zero N`. Some directives are followed by lines of code. The code ends at the next directive of this kind; directives
+without code may come between the lines of code. A target describes its directives in a `Grammar`, and converts between
+`Section`s and its launches.
 
 Launch images have the same directives in all targets, for base registers and DRAM segments:
 
@@ -65,7 +65,7 @@ class Directive:
     code: Code | None = None
 
     def read(self, words: Sequence[Word]) -> tuple[dict[str, Any], dict[str, Word]]:
-        """Return {name: value} and {name: word} ("": the last word). Raises ProgramError for a wrong word."""
+        """Return the values and the words by name; "" names the last word. Raises ProgramError for a wrong word."""
         where = dict(zip(self.values, words[1:], strict=False))
         if missing := list(self.values)[len(where) :]:
             words[-1].refuse(f"a {missing[0]} after it")

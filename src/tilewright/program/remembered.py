@@ -23,7 +23,7 @@ from tilewright.program.cache import PACKAGE
 LIMIT = 1 << 30
 #: The number of files to keep: one for each of the last versions of the sources.
 VERSIONS = 2
-#: The time limit, in seconds, while another process writes to the file.
+#: The number of seconds to wait while another process writes to the file.
 PATIENCE = 10.0
 #: New results are written to the file at intervals of this many seconds.
 SOON = 0.25

@@ -318,7 +318,7 @@ def machine_macs(result: Result) -> str:
 
 
 def cycles_of_launches(result: Result) -> str:
-    """Return text about the cycles of a run in which the host ran a part. The cycles exclude this part."""
+    """Return text about the cycles of a run in which the host ran some layers. The cycles exclude these layers."""
     text = f"{result.cycles:,} per sample, {_only(result)}"
     if not result.macs:
         return f"{text}; not the network's time: the host ran the other layers"

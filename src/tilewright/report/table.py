@@ -79,7 +79,7 @@ class Grid:
         return Fit(tuple(shown), widths, tuple(name for i, name in enumerate(self.columns) if i not in shown))
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Return two widths of a column. With the first, no word is broken. With the second, no text is wrapped."""
+        """Return the minimum width of a column without broken words, and its minimum width without wrapped text."""
         name = self.columns[index]
         head = _words(name)
         cells = [row.cells[index] for row in self.rows if row]

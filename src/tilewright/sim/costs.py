@@ -141,7 +141,8 @@ def data_cycles(simulated: Simulated) -> Array:
     read = channel.latency + costs.rows * beats
     pauses = (beats - 1) // channel.pause if channel.pause else 0
     latency = channel.write_latency if channel.in_flight else channel.latency
-    # As a lower bound, the latency counts once. Only a write with responses certainly waits after each row.
+    # The latency is added only once, because the result is a lower bound. A write is certain to wait after each row
+    # only if the memory sends responses.
     answered = costs.rows * (latency + beats + pauses + channel.answer)
     write = answered if channel.answer >= 0 else latency + costs.rows * beats
     moves = (costs.rows > 0) & (costs.row_bytes > 0) & (channel.burst > 0)

@@ -1,4 +1,4 @@
-"""The figures of a layer, a launch or a run, with the meaning of each figure and the rule for its sum."""
+"""The figures of a layer, a launch or a run: the meaning of each figure, and the rule for adding it up."""
 
 from __future__ import annotations
 

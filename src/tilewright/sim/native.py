@@ -316,7 +316,7 @@ def _numba_type(value: Any) -> Any:
 
 
 def _machine() -> Any:
-    # Not cached, because the engine that is made with a target machine owns it.
+    # The result is not cached, because each engine takes ownership of its target machine.
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()

@@ -28,9 +28,9 @@ class Order:
     """The happens-before relation of n steps, and one legal order.
 
     `sequence` lists the steps that can run, in an order that the tokens allow: all n steps, or fewer if the program
-    deadlocks. For each step and queue, `giver` [n, queues] is the step that pushes the popped token. It is NO_STEP if
-    the step pops no token, and NEVER if no step pushes the token. For each step and unit, `clock` [n, units] is the
-    number of steps of the unit that end before the step starts. `rank` [n] is the position of a step in its unit.
+    deadlocks. `giver[s, q]` is the step that pushes the token that step s pops from queue q: NO_STEP if step s pops no
+    token, and NEVER if no step pushes the token. `clock[s, u]` is the number of steps of unit u that end before step s
+    starts. `rank` [n] is the position of a step in its unit.
     """
 
     sequence: Array

@@ -91,7 +91,7 @@ class Passes:
 
     @property
     def serial(self) -> Trace | None:
-        """The trace if each step waited for the previous step; None if the steps cannot run in stream order."""
+        """The trace of a run in which each step waits for the previous step; None if stream order is impossible."""
         return self._timed[1]
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:

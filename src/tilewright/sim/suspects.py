@@ -53,8 +53,9 @@ def _suspect_cells(table: StepTable, order: Order, ranges: Array) -> Array:
     at = offset[rows[:, SPACE]]
     low, high = rows[:, BASE] + at, table.footprints.end + at
     ranges_in_all = ranges[:, 1:] + offset[ranges[:, 0], None]
-    # The rows that certainly write all elements between their ends. Updates (READ and WRITE) are left out, because an
-    # update initialises nothing: it is an uninitialised read unless an earlier step has written its elements.
+    # Select the footprint rows that certainly write all elements from their first to their last element. Updates (READ
+    # and WRITE) are left out, because an update initialises nothing: it is an uninitialised read unless an earlier step
+    # has written its elements.
     surely = live & (rows[:, MODE] == WRITE) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
     filled = np.array(
         [

@@ -359,9 +359,9 @@ def grant_step(run: Run, u: int, now: int) -> bool:
 
 @part
 def fill(run: Run, u: int, s: int, free: int, beats: int) -> None:
-    """Write tiles of zeros in `free` cycles without a beat. After these, there are `beats` cycles with beats.
+    """Write tiles of zeros in the next `free` cycles, which have no beat. The `beats` cycles after them have beats.
 
-    The cycles of a pause (Costs.fill_pause) may be of both kinds.
+    A pause (Costs.fill_pause) continues in both kinds of cycles.
     """
     state = run.state
     last = run.costs.fill_last[s]

@@ -109,7 +109,7 @@ class Sigmoidal(Unary):
 
     #: {type of the output: the scale and zero point that TFLite requires}.
     output_quant: ClassVar[Mapping[str, tuple[float, int]]]
-    #: Left shifts that bring int16 inputs to Q3.12 without a multiplier.
+    #: The left shifts by which an int16 input becomes Q3.12 without a multiplication.
     exact_shifts: ClassVar[tuple[int, ...]]
 
     @abstractmethod
@@ -147,8 +147,9 @@ class Sigmoidal(Unary):
     def _by_fixed_point(self, scale: float, centred: Array) -> Array:
         """Return the codes, without the zero point, that TFLite Micro computes."""
         q, shift = quantize_multiplier(np.float64(scale) * (1 << 27))
-        # Codes at or beyond the radius would exceed Q4.27 after rescaling. For these codes, the function has reached
-        # its limit: 512 steps saturate any 8-bit code. For scales of 8 and above, the radius is 0.
+        # Codes at or beyond the radius would exceed Q4.27 after rescaling. For these codes, the function is at its
+        # limit, so the result is 512 or -512 steps, which saturates any 8-bit code. For scales of 8 and above, the
+        # radius is 0.
         radius = np.floor(15 * 2.0**27 / 2.0 ** int(shift))
         inside = np.abs(centred) < radius
         steps = self.in_32_bits(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift))

@@ -22,7 +22,7 @@ UNROUNDED = "tilewright.unrounded"
 
 
 class Writer:
-    """Writes the QDQ graph of a plan. `nodes` and `constants` are those written so far."""
+    """Writes the QDQ graph of a plan. `nodes` and `constants` are the part of the graph that is written already."""
 
     def __init__(self, scales: Scales) -> None:
         self.net = scales.plan.net
@@ -182,7 +182,7 @@ def exact(model: ModelProto) -> ModelProto:
 def with_nodes(
     model: ModelProto, name: str, nodes: list[NodeProto], kept: Collection[str], constants: Mapping[str, Array]
 ) -> ModelProto:
-    """Return a model with new nodes. Its initializers are those in `kept`, and `constants`."""
+    """Return a model with new nodes. Its initializers are `constants` and the old initializers named in `kept`."""
     source = model.graph
     initializers = [tensor for tensor in source.initializer if tensor.name in kept]
     initializers += [numpy_helper.from_array(value, title) for title, value in constants.items()]

@@ -57,8 +57,8 @@ def squared_errors(values: Array, exponents: Iterable[int]) -> Array:
 def choose(plan: Plan, task: Task) -> dict[str, int]:
     """Return an exponent for each group of tensors that share a scale.
 
-    The first pass over the samples finds the largest magnitudes. The second pass sums the errors of several exponents.
-    Raises UnsupportedError if a tensor is not finite for some sample.
+    The first pass over the samples finds the largest magnitudes. The second pass computes the total error for each of
+    several exponents. Raises UnsupportedError if a tensor is not finite for some sample.
     """
     constants = {name: plan.net.constant(name) for name in plan.group if plan.net.is_constant(name)}
     tracer = Tracer(plan.net.model, [name for name in plan.group if name not in constants])
