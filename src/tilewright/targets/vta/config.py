@@ -340,7 +340,7 @@ class Config:
 
     @property
     def has_parameters(self) -> bool:
-        """Whether the ALU has REQ, and the machine therefore a parameter memory."""
+        """Whether the ALU has REQ. Only machines with REQ have a parameter memory."""
         return AluOp.REQ in self.alu_ops
 
     def sram(self, memory: Memory) -> Sram:

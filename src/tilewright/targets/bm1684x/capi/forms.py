@@ -92,7 +92,7 @@ class Issuer:
             raise MachineError(where, reason, "give such an address, or strides")
 
     def system(self, address: int, shape: Shape, stride: dim4 | None, dtype: DType) -> Tensor:
-        """Return the tensor at a bus address outside of local memory. Without a stride, its elements have no gaps."""
+        """Return the tensor at a bus address outside of local memory; without `stride`, a tensor without gaps."""
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
 
     def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
@@ -111,7 +111,7 @@ class Issuer:
         results: Mapping[str, Operand],
         attributes: Mapping[str, Any] | None = None,
     ) -> Command:
-        """Issue a command and return it. Raises MachineError if the machine refuses it, or before tpu_initialize."""
+        """Issue and return a command. Raises MachineError if it is refused, or before tpu_initialize."""
         if not self.initialised:
             raise MachineError(operation, "tpu_initialize was not called", "call it before the first command")
         command = Command(OPERATIONS[operation], operands, results, attributes or {})

@@ -34,7 +34,7 @@ COPIES = 2
 
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """Return one launch that keeps all tensors in local memory. Raises plan.DoesNotFit if they do not fit."""
+    """Return one launch that keeps all tensors in local memory. Raises plan.DoesNotFit if the tensors do not fit."""
     folded = _fold_inputs(layers, config)
     try:
         gathering = gathered(folded, leaving, config)
@@ -212,7 +212,7 @@ def _transposing_copy(y: Tensor, x: Tensor) -> Command:
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A layer that computes only some rows of its result (from r0 on), from some rows of its inputs (from i0 on)."""
+    """A part of a layer: rows of its result from row r0 on, and rows of its inputs from row i0 on."""
 
     r0: int
     i0: int

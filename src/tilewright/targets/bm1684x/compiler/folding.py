@@ -150,7 +150,7 @@ def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
 def fold(layer: Layer, config: Config) -> Layer:
     """Return the fastest variant of a layer: the layer itself, or a variant whose input is stored by phase.
 
-    The variants fold the rows of taps, the columns of taps, both or neither into channels.
+    A variant folds the rows of taps into channels, the columns of taps, both, or no taps.
     """
     kernel = layer.kernel
     window = layer.window

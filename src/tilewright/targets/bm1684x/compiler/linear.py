@@ -73,10 +73,7 @@ def real(write: ir.Writer, x: ir.Ref, factor: Array, form: SampleFormat) -> None
 
 
 def add_zero_point(write: ir.Writer, form: SampleFormat, operation: str, **operands: Any) -> None:
-    """Add `operation`, which rounds half to even.
-
-    If `form` has a zero point, a second operation adds this zero point.
-    """
+    """Add `operation` (rounding half to even), and then add the zero point of `form` unless it is 0."""
     if not form.zero:
         write.add(operation, ir.Output(), Rounding.HALF_TO_EVEN, **operands)
         return
@@ -242,10 +239,7 @@ def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
-    """Add operations that sum the codes of each window. Return the sums, the window and the bias count.
-
-    The bias count is the number of times that a sum contains the bias.
-    """
+    """Add operations that sum each window. Return the sums, the window, and the number of biases in each sum."""
     h, w = window.kernel
     # A command takes the same time for 64 pixels as for one. Over a whole image, two commands are faster: the first
     # sums each column (h taps), and the second adds the column sums (w taps), plus two casts. The second command is a

@@ -1,9 +1,9 @@
 """Turn queues of commands into the step table that the simulator orders, checks and times.
 
-An encoded command can wait for at most one command of the other engine, which it names by id. A command of a kernel may
-wait for one command of each other engine. Engines run in order, so tokens can express these dependencies. The awaited
-command pushes a token, and the waiting command pops it. No token is needed if an earlier command of the waiting queue
-already waits for the same command or a newer one.
+An encoded command can wait for one command of the other engine: it contains the id of that command. A command of a
+kernel may wait for one command of each other engine. Engines run in order, so tokens can express these dependencies.
+The awaited command pushes a token, and the waiting command pops it. No token is needed if an earlier command of the
+waiting queue already waits for the same command or a newer one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ElaboratedProgram:
 
     @classmethod
     def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> ElaboratedProgram:
-        """Return the program of `steps` in a legal order. Without `regions`, it has no footprints and no hazards."""
+        """Return the program of `steps` in a legal order. Footprints and hazards need `regions`."""
         return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
     @property

@@ -171,9 +171,7 @@ class Machine:
             extent = (len(data), n, c, 1, h, w)
             strides = (data.strides[0], steps[0], steps[1], 0, steps[2], steps[3])
         if (first.ctypes.data % size) or any(step % size for step in strides):
-            raise MachineError(
-                "memory", f"address {tensor.address:#x} is not a multiple of the element size, {size} bytes"
-            )
+            raise MachineError("memory", f"address {tensor.address:#x} is not a multiple of the element size {size}")
         # View one element as its type, then span the tensor by strides in bytes. The whole memory cannot be viewed as
         # this type if its size is not a multiple of the element's size.
         element = as_strided(first, (size,), (1,)).view(tensor.dtype.storage)

@@ -65,7 +65,7 @@ class Drawable:
         return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
 
     def svg(self: Operand) -> str:
-        """Draw the operand as SVG: one box per element. Raises InputError if it is too large or cannot be drawn."""
+        """Draw the operand as SVG: one box per element. Raises InputError if the operand cannot be drawn."""
         return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
 
 
@@ -284,10 +284,7 @@ class Tensor(Drawable):
         return Tensor.local(self.start_lane, self.lane_offset, self.shape, dtype, self.config)
 
     def resized(self, *shape: int) -> Tensor:
-        """Return an aligned tensor of another shape at this address.
-
-        Raises InputError if the shape needs more memory.
-        """
+        """Return an aligned tensor of another shape at this address. Raises InputError if the shape is too large."""
         resized = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
         if resized.lane_end > self.lane_end:
             reason = f"{shape} needs {resized.lane_end - self.lane_offset} bytes of a lane"
@@ -383,8 +380,8 @@ class Matrix(View):
 class ConvWeights(Drawable):
     """Convolution weights (oc, ic, kh, kw) in local memory.
 
-    8-bit weights have the layout 64IC, 16-bit weights 32IC, and f32 weights compact. Consecutive output channels lie in
-    consecutive lanes. Input channels lie in groups, each as wide as the matrix unit.
+    The layout is 64IC for 8-bit weights, 32IC for 16-bit weights, and compact for f32 weights. Consecutive output
+    channels lie in consecutive lanes. Input channels lie in groups, each as wide as the matrix unit.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("oc", "ic", "kh", "kw")

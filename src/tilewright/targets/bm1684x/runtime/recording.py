@@ -79,7 +79,10 @@ class Launched:
 
 
 def outcome_of(program: ElaboratedProgram, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
-    """Return times and findings of a program after its run, given `findings` first. Raises HazardError on deadlock."""
+    """Return the times and the findings of a program after its run.
+
+    The list of findings begins with `findings`. Raises HazardError on deadlock.
+    """
     knobs = memories.knobs
     reported = hazards_of(program) if knobs.detect_races or knobs.detect_uninitialised else []
     enabled = {RACE: knobs.detect_races, UNINITIALISED: knobs.detect_uninitialised}
@@ -103,9 +106,7 @@ class Recording:
         for step in sorted(program.steps, key=lambda step: step.id):
             if step.engine == HAU:
                 raise ProgramError(
-                    step.name,
-                    "the format of the sorting engine's commands is not known",
-                    "record a program that does not use this engine",
+                    step.name, "the format of the sorting engine's commands is not known", "leave out this engine"
                 )
             needs = step.needs.get(partner_of[step.engine], 0)
             queues[step.engine].append(checked(step.command, step.id - 1, needs, config))

@@ -8,8 +8,8 @@ fewer channels is proportionally slower. The estimator considers only the first 
 are counted from the tensor's first byte. If source and destination differ in shape, the estimator considers only the
 first four pages of the tensor, and uses the source's shape for both. If a command without strides exchanges n and c,
 the size of a plane is rounded up to a multiple of 16 bytes. A broadcast without strides moves row by row. All other
-kinds of transfers have constant rates. In the vendor's estimator, copies within local memory take no time. In this
-model, they take as long as copies into local memory.
+kinds of transfers have constant rates. Copies within local memory take no time in the vendor's estimator. In this
+model, such a copy takes as long as a copy into local memory.
 
 Bank conflicts are a **model**, which the vendor's estimate does not have. The machine's rules for conflicts and their
 cost are not published, and nothing here was measured. In the model, a bank serves one access per cycle. The cycles of a
@@ -129,8 +129,8 @@ def _matmul(command: Command, config: Config) -> int:
     if isinstance(y, Rows):
         products = _ceil(y.shape[1], MATRIX_COLUMNS) * _ceil(depth, config.cube_group(left.dtype.bytes))
         return _ceil(y.shape[0], config.lanes) * products
-    # With columns spread over the lanes, each term of a sum (a product, the bias or `acc`) takes one pass over a row of
-    # the result.
+    # If the columns are spread over the lanes, a row of the result needs one pass for each term of its sums. The terms
+    # are the products, the bias and `acc`.
     assert isinstance(y, Matrix)
     rows, channels, _, width = y.storage.shape
     row = _ceil(width, config.eu_bytes // left.dtype.bytes) * _ceil(channels, config.lanes)

@@ -270,7 +270,7 @@ def run(
 
 
 def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> Array:
-    """Return RAM, uint8, with the program and `writes`. Raises ProgramError if a part of them is not in RAM."""
+    """Return RAM, uint8, with the program and `writes`. Raises ProgramError if bytes lie outside of RAM."""
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
         # Linkers may load the headers of the ELF file directly before the code, which is below RAM.

@@ -51,7 +51,7 @@ class Devices:
     A store to REGION is a marker. At each marker, the result of the function `mark` is appended to `marks`. If `spent`
     is a list, the result of the function `spent` is appended to it. `watch` is called with the value of each marker,
     and returns the limit of instructions until the next marker (0: no limit). `began` is the number of instructions at
-    the last marker, and `limit` the number of instructions at which the program must stop (0: no limit).
+    the last marker. `limit` is the number of instructions at which the program must stop (0: no limit).
     """
 
     text: bytearray = field(default_factory=bytearray)

@@ -1,7 +1,7 @@
 """The CPU's loop: each iteration computes the values and cycles of one instruction. Numba compiles the loop.
 
 The clock `t` is the cycle in which the current instruction executes. For each register, `ready` has the first cycle in
-which the register can be read. It is set only by instructions with a late result: loads, shifts, products, quotients
+which the register can be read. Only instructions with a late result change `ready`: loads, shifts, products, quotients
 and CFU instructions. The functions in isa/ compute the values. Devices, CSRs and traps leave the loop for
 runtime/core.py. The loop sends commands to the CFU (the model or the user's) by calling an address of machine code.
 
@@ -32,7 +32,7 @@ class Port(NamedTuple):
     A CFU that is not the model has the function `command(unit, function, a, b, start, cycle, answers)`. It executes a
     command, writes the answer and its cycle to the two words at `answers`, and returns a fault or 0. Cycle 0 of the CPU
     is cycle `start` of the CFU. After a fault, `fail(fault, function, cycle, pc)` decides whether the program must
-    stop; if `fail` is 0, it always stops.
+    stop; if `fail` is 0, the program always stops.
     """
 
     model: int = 0

@@ -5,9 +5,9 @@ overlap, both are stores, or a config_ex follows a preload or a compute. The wai
 command is *done*. Commands of one queue start in order, but may start before their predecessor is done. So if a command
 waits for `a` and never starts later than `b`, then `a` is done before `b` starts.
 
-A preload with a result is done when the result is written (ExecuteController.scala: mesh_completed_rob_id_fire), which
-is after its compute is done. So a command that waits for such a preload also waits for the compute. A preload without a
-result is done before its compute.
+A preload with a result is done when the result is written (ExecuteController.scala: mesh_completed_rob_id_fire). At
+that time, its compute is already done. So a command that waits for such a preload also waits for the compute. A preload
+without a result is done before its compute.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BEGUN, DATA, LOW, HIGH, MODE, ROW_STATE = range(2 * QUEUES, 2 * QUEUES + 6)
 
 
 class Order(NamedTuple):
-    """The commands of a program, int64 [n] each, and the order between them.
+    """The n commands of a program, int64 [n] each, and the order between the commands.
 
     `segment` counts the fences before each command. For each queue, row i of `waits` [n, QUEUES] has the first command
     that waits for command i, and row i of `reach` [n + 1, QUEUES] has the first command that cannot start before

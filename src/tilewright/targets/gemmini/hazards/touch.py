@@ -96,7 +96,7 @@ def _blocks(moves: Moves, mode: Array | int, block_stride: Array | int, config: 
 
 
 def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
-    """Return the accesses of all commands. Without `preloads`, preloads' operands count for their computes."""
+    """Return the accesses of all commands. Without `preloads`, a compute gets the accesses of its preload."""
     loads = work.loads
     stores = work.stores
     computes = work.computes

@@ -1,7 +1,7 @@
 """Primitive commands with the settings that apply to them.
 
 Config commands take effect in program order, separately in each queue. `work` finds the config that applies to each
-command, and the preload before each compute, for the passes that compute values, hazards and counts.
+command, and the preload before each compute. The passes for values, hazards and counts need both.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ class CommandStream(NamedTuple):
 class OnChip(NamedTuple):
     """The rows of a loop's operands: the first row of A, the end (exclusive) of B, and the first row of C and D.
 
-    C and D are in the accumulator. A and B are in the scratchpad, but in the accumulator for a residual addition.
+    C and D are in the accumulator. A and B are in the scratchpad, or in the accumulator if the loop is a residual
+    addition.
     """
 
     a: int

@@ -219,7 +219,8 @@ def operand(m: Array, k: int, word: int, transposed: bool, takes: bool) -> None:
     m[EXECUTION.base + k] = row if kind != ABSENT and takes else -1
     m[EXECUTION.rows + k] = columns if transposed else rows
     m[EXECUTION.filled + k] = rows > 0 if transposed else columns > 0
-    # Although it is built with ex_read_from_acc, the RTL waits forever for an accumulator row [R: docs/gemmini.md].
+    # The RTL waits forever for an accumulator row, although the RTL is built with ex_read_from_acc [R:
+    # docs/gemmini.md].
     if takes and kind == IN_ACC:
         m[SHARED.ex_state] = EX_STATE.stalled
 

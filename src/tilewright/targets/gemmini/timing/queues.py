@@ -99,7 +99,7 @@ def item(m: Array, queue: int, place: int) -> int:
 
 @part
 def pop(m: Array, queue: int, t: int) -> int:
-    """Remove the first element of an ordinary queue, at most 3 per cycle, because their count in `left` has 2 bits."""
+    """Remove the first element of an ordinary queue, at most 3 per cycle, because `left` counts them in 2 bits."""
     left = queue + QUEUE.left
     m[left] = m[left] + 1 if m[left] >> 2 == t else t << 2 | 1
     return take(m, queue)

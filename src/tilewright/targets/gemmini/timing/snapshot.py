@@ -1,9 +1,10 @@
 """Conversion between the machine's live state and a list of numbers.
 
 If the lists of two states are equal, the machine behaves in the same way from both states. The numbers are therefore
-relative: cycles to the cycle of the snapshot, commands and loops to the host's next command and loop, indices of a ring
-to the ring's first index, and DRAM addresses to the address of their command. Unused table rows are left out. DRAM
-pages and memory rows are stored apart from the list: the machine only compares them for equality.
+relative. Cycles are relative to the cycle of the snapshot, commands and loops are relative to the host's next command
+and loop, indices of a ring are relative to the ring's first index, and DRAM addresses are relative to the address of
+their command. Unused table rows are left out. DRAM pages and memory rows are stored apart from the list: the machine
+only compares them for equality.
 
 The declaration of a record (records.py) determines the fields that are saved. This file implements each rule, and
 selects the live rows of the tables. Each function either saves or restores the state, like the functions of archive.py.

@@ -107,8 +107,9 @@ class Tables(NamedTuple):
 class Memories(NamedTuple):
     """The memories: `memory` int8 (DRAM), spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim).
 
-    In WS, element (k, j) of `array` is the weight of input k for output j. In OS, it is the sum of row k and column j.
-    `sums`, int32 [dim, dim], is scratch memory for a result, and `factors`, int8 [dim], for a row of A.
+    In WS, element (k, j) of `array` is the weight of input k for output j. In OS, this element is the sum of row k and
+    column j. Two fields are scratch memory: `sums`, int32 [dim, dim], for a result, and `factors`, int8 [dim], for a
+    row of A.
     """
 
     memory: Array

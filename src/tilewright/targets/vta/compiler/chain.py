@@ -88,7 +88,7 @@ class Chain:
             self.results[result.name] = index, result_layout(lowered.layer, result, self.config.batch)
 
     def leads(self, node: ChainNode) -> bool:
-        """Return whether a node is the first node of a member, and so has the member's instructions."""
+        """Return whether a node is the first node of a member. The instructions of the member belong to this node."""
         return node.view is None and node.site is self.members[node.members[0]].sites[0]
 
     def stores_first(self) -> Chain:
@@ -163,8 +163,8 @@ def _input_layout(layer: Layer, site: Site, batch: int) -> Layout:
     if isinstance(op, Conv2D | DepthwiseConv2D):
         width = x.shape[2]
         window = op.window
-        # The last column that any window reads. If it is outside the image, folded rows need zeros after the last
-        # pixel.
+        # The last column that any window reads. If this column is outside the image, folded rows need zeros after the
+        # last pixel.
         last = (site.output.shape[2] - 1) * window.stride[1] + window.extent[1] - 1 - window.padding[2]
         # Only the host can lay out im2col patches, and only the host writes zeros after the last pixel of a row.
         host = prod(window.kernel) > 1 if layer.matrix else width % layer.fold > 0 and last >= width
@@ -215,7 +215,7 @@ def _plans(sites: tuple[Site, ...], forms: tuple[Lowered, ...], context: Context
 
 
 def chains_layers(config: Config, rounding: Rounding) -> bool:
-    """Return whether layers can share a launch. They cannot if the host requantises almost every layer."""
+    """Return whether layers can share a launch. A host that requantises almost every layer makes this impossible."""
     return config.rescales or rounding.elementwise == "pow2"
 
 
@@ -224,8 +224,9 @@ def chains(
 ) -> Iterator[Chain | HostStep]:
     """Yield the chains of nodes for the machine, and a host step for each of the other nodes, in graph order.
 
-    Fused nodes come at the position of the last node. Layers in the schedule get the schedule's plans, or with `starts`
-    the faster of the schedule's plan and the search's plan. Raises InputError if a plan of the schedule breaks a rule.
+    Fused nodes come at the position of the last node. A layer in the schedule gets the plan of the schedule. With
+    `starts`, such a layer gets the plan of the search if that plan is faster. Raises InputError if a plan of the
+    schedule breaks a rule.
     """
     chained = chains_layers(config, rounding)
     # Constant channels are only left out if the host lays out the data of each layer.

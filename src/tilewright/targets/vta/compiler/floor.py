@@ -39,7 +39,10 @@ class NodeMinimum(NamedTuple):
 
 
 def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: frozenset[str]) -> Events:
-    """Return lower bounds of any program's event counts, `cycles` included. `host`: nodes that may run on the host."""
+    """Return a lower bound, over all programs, of the cycles (`cycles`) and of each event count.
+
+    `host`: nodes that may run on the host.
+    """
     least = _nodes(graph, rounding, not chains_layers(config, rounding))
     nodes = [node for name, node in least.items() if name not in host]
     rows = config.batch

@@ -293,7 +293,7 @@ def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
 def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
     """Cut tile `whole` along `axis` into tiles of `sizes` outputs.
 
-    `shared`: whether all parts use the load of `whole`. Offsets then count from the first input of `whole`.
+    `shared`: whether all parts use the load of `whole`. If so, offsets are relative to the first input of `whole`.
     """
     starts = accumulate(sizes, initial=whole.start)
     parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]

@@ -170,8 +170,8 @@ def _bits(low: int, high: int) -> int:
 def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
     """Return the weights w (O, T, K) as tiles, int8 [out tile, k, tap, block, block].
 
-    Index k counts input channel tiles, from the first tile that the output tile reads. Output channel o reads K input
-    channels from `start[o]` on.
+    Index k is the number of an input channel tile; the first tile that the output tile reads has number 0. Output
+    channel o reads K input channels from `start[o]` on.
     """
     outputs, taps, depth = w.shape
     wide = np.zeros((layer.out_tiles * block, taps, layer.depth * block), np.int8)

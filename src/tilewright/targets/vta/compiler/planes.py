@@ -30,10 +30,10 @@ class _PendingPlane(NamedTuple):
 class PlaneScheduler:
     """Decides when the ALU shifts sums for the second and later byte planes.
 
-    A shift must wait for the store of the previous plane. Directly behind the store, the shift would stall its unit, so
-    it is placed between the sums of later groups, by estimated times of loads, runs and stores. Each unit works in the
-    order of the items. Items are yielded with the index of their layer, because the last shifts of a layer may run
-    among the sums of the next layer.
+    A shift must wait for the store of the previous plane. Directly behind the store, the shift would stall its unit.
+    The shift is therefore placed between the sums of later groups. Estimated times of loads, runs and stores decide the
+    place. Each unit works in the order of the items. Items are yielded with the index of their layer, because the last
+    shifts of a layer may run among the sums of the next layer.
     """
 
     def __init__(self, costs: Costs) -> None:

@@ -118,7 +118,7 @@ class _Sample(NamedTuple):
     instructions: int  # the number of timed instructions
     groups: int  # the number of groups in the middle that are left out
     turn: int  # the number of groups just before the gap, whose average score each missing group gets
-    repeated: tuple[int, int]  # two steps: the `turn` groups take the cycles between their ends
+    repeated: tuple[int, int]  # two steps; the cycles between the ends of these steps are the time of the `turn` groups
     shorter: int  # the number of instructions of the `turn` groups
     overhead: float  # extra cycles per instruction
 

@@ -242,7 +242,7 @@ def _times(
 def _on_bus(
     program: Elaborated, trace: Trace, result: RtlRun, timing: str, stores: list[Stored]
 ) -> list[tuple[int, str]]:
-    """Return as `_times` what the bus and the registers show: the last beat of each STORE, and all cycles."""
+    """Return the differences of the last beat of each STORE and of the number of cycles, in the form of `_times`."""
     differences = []
     last = user_rtl.last_beats(trace, program.config, timing)
     done = 0

@@ -219,7 +219,8 @@ class Uops(NamedTuple):
 #: The token bits of an instruction. An instruction pops tokens that the previous and the next unit pushed, and pushes
 #: tokens for these units.
 POP_BITS, PUSH_BITS = ("pop_prev", "pop_next"), ("push_prev", "push_next")
-#: Transfers that are NOPs with x_size 0, and only carry tokens. A unit's NOP is the first of these that it executes.
+#: Transfers that are NOPs with x_size 0, and only carry tokens. The NOP of a unit is the first transfer in this list
+#: that the unit executes.
 NOPS = (
     (Opcode.LOAD, Memory.INP),
     (Opcode.LOAD, Memory.UOP),

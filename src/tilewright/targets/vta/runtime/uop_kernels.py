@@ -136,7 +136,7 @@ class UopRecorder:
         self.uop_loop_end()
 
     def kernel(self, call: str, mode: str) -> UopKernel:
-        """Return the recorded kernel. Raises ProgramError, naming `call`, if an instruction of `mode` cannot run it."""
+        """Return the recorded kernel. Raises ProgramError for `call` if `mode` does not allow this kernel."""
         if not self._uops or self._op is None:
             raise ProgramError(call, "its kernel records no micro-op", "call uop_push in it")
         if self._open:
@@ -175,7 +175,7 @@ class UopRecorder:
         return AluOp(number).name if number < FIRST_OWN else self._config.name_of(number)
 
     def _number(self, opcode: AluOp | str) -> int:
-        """Return an operation's number in decoded programs. Raises ProgramError if the machine lacks it."""
+        """Return an operation's number in decoded programs. Raises ProgramError if the machine lacks the operation."""
         config = self._config
         name = opcode.name.lower() if isinstance(opcode, AluOp) else str(opcode).lower()
         numbers = {listed: config.own_numbers.get(code, code) for code, listed in config.opcodes.items()}

@@ -235,7 +235,7 @@ def multiply(kernels: KernelTable, tiles: Uops, chips: Chips, shape: Shape, kern
             dst = outer * kernels.dst_factor_out[kernel] + tiles.dst[uop]
             src = outer * kernels.src_factor_out[kernel] + tiles.src[uop]
             wgt = outer * kernels.wgt_factor_out[kernel] + tiles.wgt[uop]
-            # This loop is the innermost, because its iterations mostly use the same wgt tile.
+            # The loop over `inner` is the innermost loop, because its iterations mostly use the same wgt tile.
             for first in range(0, inner, count):
                 to, by, of = dst + first * to_step, src + first * by_step, wgt + first * wgt_step
                 if shape.in_lanes:

@@ -86,7 +86,7 @@ class Machine:
         own_steps = tables.Expressions.of(self.config)
         stores = steps.kind == loop.STORE
         loads_wgt = (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
-        # The bytes of each step in one array. places[:, 1] is the distance between two samples; 0 if samples share
+        # `memory` has the bytes of each step. places[:, 1] is the distance between two samples, or 0 if samples share
         # bytes.
         memory, places = self.dram.span(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():

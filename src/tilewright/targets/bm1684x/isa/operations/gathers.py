@@ -116,14 +116,14 @@ def positions(kind: Kind, v: Values) -> tuple[Array, Array]:
 
 
 def gather(of: Positions, v: Values, source: str = "x") -> Array:
-    """Return the elements of `source` at the positions, or for exceptions `other`, `fill` or the element of `kept`."""
+    """Return the elements of `source` at the positions. Exceptions give `other`, `fill` or the element of `kept`."""
     at, excepted = of(v)
     instead = next((v[name] for name in ("other", "fill", "kept") if name in v.data), 0)
     return np.where(excepted, instead, v[source].reshape(-1)[at])
 
 
 def gathered(of: Positions, v: Values, results: Mapping[str, Array], source: str = "x") -> dict[str, Array]:
-    """Return masks of the elements that `gather` reads and writes. It writes exceptions only if they have a value."""
+    """Return masks of the elements that `gather` reads and writes. Exceptions without a value are not written."""
     at, excepted = of(v)
     read = np.zeros(v[source].size, np.bool_)
     read[at[~excepted]] = True

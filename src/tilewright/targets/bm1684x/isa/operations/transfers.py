@@ -66,7 +66,7 @@ OF_RESULT = Type("res0_prec")
 
 @dataclass(frozen=True)
 class StaticRow:
-    """The encoding of an operand x that is a row of static memory. The field `length` gives its number of elements."""
+    """The encoding of an operand x that is a row of static memory. The field `length` has the number of elements."""
 
     length: str = "res0_w"
     operand = "x"
