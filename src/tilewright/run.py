@@ -40,7 +40,7 @@ class Approximates(Protocol):
         """Return whether a machine with this configuration computes real numbers."""
 
     def approximates(self, program: Program) -> bool:
-        """Return whether this program computes real numbers. If it does, a run reports deviations, not equality."""
+        """Return whether this program computes real numbers. A run then reports deviations instead of equality."""
 
 
 @runtime_checkable
@@ -190,7 +190,9 @@ def differing(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> It
 
 
 def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, LaunchResult]]:
-    """Time each launch of a program. Targets that need no values for this compute none. `timing` is as in `run`.
+    """Time each launch of a program.
+
+    Values are computed only on targets whose times depend on values. `timing` is as in `run`.
 
     Raises MachineError if a launch cannot run to its end.
     """

@@ -25,7 +25,7 @@ from tilewright.targets.users import Processor
 
 #: The orders of execution that a session offers.
 ORDERS = ("stream", "time")
-#: The initial number of instructions between checkpoints. It doubles whenever checkpoints need more than BUDGET bytes.
+#: The initial number of instructions between checkpoints. Whenever checkpoints exceed BUDGET bytes, the number doubles.
 CHECKPOINT_DISTANCE = 32
 BUDGET = 1 << 28
 
@@ -193,7 +193,7 @@ class ProgramLaunches(Launches):
         self._progress: list[tuple[int, dict[str, Array]]] = [(0, dict(values))]
 
     def of_layer(self, name: str) -> int:
-        """Return the index of the launch that computes a layer. Raises InputError if the host computes it."""
+        """Return the index of the launch that computes a layer. Raises InputError for a layer on the host."""
         for index, launch in enumerate(self.program.launches):
             # A launch without nodes has one layer with its own name.
             if name in (launch.nodes or (launch.name,)):

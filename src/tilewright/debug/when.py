@@ -11,7 +11,7 @@ from tilewright.sim.walk import Walk
 
 
 def why(walk: Walk, step: int) -> list[Wait]:
-    """Return what instruction `step` waited for: its unit, its tokens, its command.
+    """Return the waits of instruction `step`: for its unit, for its tokens, and for its command.
 
     Waits are in descending order of their end, so the first wait decided when the instruction started.
     """

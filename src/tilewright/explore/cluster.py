@@ -219,7 +219,7 @@ def _private() -> str:
 
 
 def _shielded(start: Callable[[], Connections]) -> Connections:
-    """Call `start` in a thread that blocks Ctrl-C. If Ctrl-C comes meanwhile, close the cluster when it has opened."""
+    """Call `start` in a thread that blocks Ctrl-C. After a Ctrl-C, close the cluster as soon as it is open."""
     opened = Future[Connections]()
     context = copy_context()
     # Python starts the resource tracker at first use, and then unblocks SIGINT, so it is started before the thread.

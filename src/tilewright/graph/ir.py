@@ -152,7 +152,8 @@ class State(Located):
 class Pixels:
     """The conversion of pixels 0..255 to model inputs: `(pixel - mean) / std`.
 
-    Channels are R, G, B, or B, G, R if `bgr`. `mean` and `std` have one number for all channels, or one for each.
+    The order of channels is B, G, R if `bgr`, else R, G, B. `mean` and `std` have one number for all channels, or a
+    number for each channel.
     """
 
     mean: tuple[float, ...]
@@ -283,7 +284,7 @@ class Graph(Located):
 
 
 def fresh_name(hint: str, names: set[str]) -> str:
-    """Return the name `hint`, with a number if `names` already contains it. Add the result to `names`."""
+    """Return the name `hint`, followed by a number if `names` already contains `hint`. Add the result to `names`."""
     name = hint
     count = 2
     while name in names:

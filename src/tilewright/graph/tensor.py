@@ -121,7 +121,7 @@ class Tensor(Located):
 
     @property
     def scales(self) -> Array:
-        """The scales, float64 [1] or [channels]. Raises ModelError if the tensor has none."""
+        """The scales, float64 [1] or [channels]. Raises ModelError if the tensor is not quantised."""
         return np.asarray(self.quant.scale if self.quant else [self.scale], np.float64)
 
     def spread(self, numbers: Sequence[float] | Array) -> Array:
@@ -136,7 +136,7 @@ class Tensor(Located):
         return (self.scale, self.zero_point) == (other.scale, other.zero_point)
 
     def check(self) -> None:
-        """Check type, size, data and quantisation. Raises ModelError if they contradict each other."""
+        """Check type, size, data and quantisation. Raises ModelError for a contradiction."""
         self.fail_if(self.dtype not in DTYPES, f"has the unknown element type {self.dtype}")
         computed = self.data is None
         limit = MAX_COMPUTED if computed else MAX_ELEMENTS

@@ -51,7 +51,7 @@ class Directive:
 
     `required` lists the named values that must be present. `more` is the type of additional positional values, which
     are returned as the list `more`. If `unique`, the first value must be different in all such lines of a launch. If
-    the directive is followed by bytes, `data` returns their number for given values of the line, or None for any
+    bytes follow the directive, `data` returns the number of these bytes for given values of the line; None allows any
     number. If the directive is followed by code, `code` reads one line of code. A value named `size` is a number of
     bytes.
     """
@@ -169,7 +169,7 @@ class Grammar:
 
 
 class _Reader:
-    """Reads a text line by line. Lines without a directive are bytes of `_data` until it is complete, then code."""
+    """Reads a text line by line. After all bytes of `_data`, lines without a directive are code."""
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar

@@ -1,7 +1,7 @@
 """A store of results on disk for reuse by later processes, such as the cycles of plans.
 
-Each version of the sources has a file of its own, because other versions may compute other results. If the folder or
-the file is unusable, nothing is stored.
+Each version of the sources has a separate file, because other versions may compute other results. If the folder or the
+file is unusable, nothing is stored.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Remembered:
         return None
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value in memory. It is written to the file by `flush`, or by a later `put` (see SOON)."""
+        """Store a value in memory. A call of `flush`, or a later `put` (see SOON), writes the value to the file."""
         if self._file is not None:
             self._new[_name(key)] = _packed(value)
             if monotonic() > self._written + SOON:

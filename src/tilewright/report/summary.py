@@ -38,9 +38,9 @@ class Summary:
     """A result, the source of its samples, and the predicted and true class of each sample.
 
     `advice` explains how to run more of the network on the machine ("" if no way is known). `table` is a table of
-    energies, the name of such a table, or its file. If it is None, the text of the report omits the energy. `kernels`
-    are the kernels of the user's firmware (None: built-in firmware). `ranked` is the result of the function `ranked`.
-    `names` has the names of the classes.
+    energies, the name of such a table, or its file. If `table` is None, the text of the report omits the energy.
+    `kernels` are the kernels of the user's firmware (None: built-in firmware). `ranked` is the result of the function
+    `ranked`. `names` has the names of the classes.
     """
 
     result: Result
@@ -394,7 +394,7 @@ def _listed(items: list[str]) -> str:
 
 
 def top_causes(causes: Mapping[str, int]) -> str:
-    """Return the largest causes with their shares of the cycles: as many as are needed for half of the cycles."""
+    """Return the largest causes, which explain at least half of the cycles, with their shares."""
     total = sum(causes.values())
     told = 0
     shown: list[str] = []

@@ -44,7 +44,7 @@ def _causes_sum(rows: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _figure(total: Callable[[Iterable[Any]], Any] | None, default: Any = 0) -> Any:
-    """Declare a figure. The function `total` computes its sum over layers or launches (None: there is no sum)."""
+    """Declare a figure. The function `total` adds up the figure over layers or launches (None: no sum)."""
     content = {"default_factory": dict} if default is dict else {"default": default}
     return field(**content, metadata={"total": total})
 

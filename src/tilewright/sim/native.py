@@ -47,7 +47,7 @@ _REGISTERED: set[Function] = set()
 
 
 class Loop:
-    """A compiled loop. The types of its arguments are those of `arguments`, with which it is called first."""
+    """A compiled loop. `arguments` are the arguments of the first call; the loop is compiled for their types."""
 
     def __init__(self, name: str, entry: str, code: bytes, arguments: Sequence[Any]) -> None:
         import llvmlite.binding as llvm
@@ -374,7 +374,7 @@ class Content:
         return [self._describe(value, names) for value in values]
 
     def _describe(self, value: object, names: Collection[str]) -> object:
-        """Describe a value. If it is a module, describe only its members in `names`, which the code uses."""
+        """Describe a value. Of a module, describe only the members that the code uses: those in `names`."""
         if type(value) in PLAIN:
             return value
         if isinstance(value, int | float | np.generic):

@@ -1,7 +1,8 @@
 """The happens-before relation of steps, from program order in each unit and from tokens, without times.
 
 A token queue is a FIFO with one producer and one consumer, so its k-th pop always receives the token of its k-th push:
-the relation is static. A step's vector clock counts, for every unit, the steps that certainly end before it starts.
+the relation is static. For every unit, the vector clock of a step has the number of steps that certainly end before
+this step starts.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
 def runs_in_stream_order(table: StepTable, order: Order) -> bool:
     """Return whether the program can run one step at a time, in stream order.
 
-    The result is False if a step pops a token that a later step pushes, or if it needs room in a queue that only a
-    later step makes. Such a program may run on the machine without a deadlock, because units run in parallel.
+    The result is False if a step pops a token that a later step pushes, or if a step pushes a token for which only a
+    later step makes room. Such a program may run on the machine without a deadlock, because units run in parallel.
     """
     if not order.complete:
         return False
@@ -109,7 +110,7 @@ def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> A
 
 
 class _Program(NamedTuple):
-    """The steps of a launch. Unit u executes `steps[start[u]:start[u + 1]]`; `giver` and `rank` are those of Order."""
+    """The steps of a launch. Unit u executes `steps[start[u]:start[u + 1]]`; `giver` and `rank` are fields of Order."""
 
     start: Array
     steps: Array

@@ -125,8 +125,9 @@ def reach(footprints: Footprints, ranges: Array) -> Array:
 class Visits(NamedTuple):
     """The steps in visiting order (`sequence`), with columns of Order and StepTable, and their accesses to cells.
 
-    Row r of the footprints touches the cells begin[r]..end[r] - 1. Row r `reads` these cells, `writes` these cells, or
-    `surely` writes all of their elements (bool [rows]). `preset` bool [cells] marks the cells that the host has filled.
+    Row r of the footprints touches the cells begin[r]..end[r] - 1. `reads`, `writes` and `surely` (bool [rows]) mark
+    the rows that read cells, write cells, and write all elements of their cells. `preset` bool [cells] marks the cells
+    that the host has filled.
     """
 
     sequence: Array
@@ -230,7 +231,7 @@ def _blocks(accesses: Array) -> list[int]:
 def _possible(visits: Visits, units: int, cell: Array, row: Array, step: Array) -> Array:
     """Return whether each access may race with an earlier access, or read uninitialised data: bool [accesses].
 
-    The accesses are sorted by cell, and for each cell in visiting order. See `_mark`.
+    The accesses are sorted by cell, and the accesses to a cell are in visiting order. See `_mark`.
     """
     unit = visits.unit[step]
     writes = visits.writes[row]

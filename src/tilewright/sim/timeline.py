@@ -2,7 +2,7 @@
 
 A step starts when its unit is free, its tokens are available and its command has been delivered. It may move data in
 rows over the DRAM channel, then computes for `busy` cycles; when it ends, its tokens become available. The channel is
-granted for one burst at a time. `Channel` describes the arbitration, and `Fetch` the delivery of commands.
+granted for one burst at a time. `Channel` describes the arbitration, and `Fetch` describes the delivery of commands.
 
 The pass is one loop (`simulate`) with one iteration per event. The clients of the DRAM port are the units that move
 data, followed by fetch.
@@ -224,7 +224,7 @@ def next_delivery(run: Run) -> int:
 
 @part
 def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
-    """Return the time of the next grant of a burst, and its client (-1 if another event, at `before`, comes first)."""
+    """Return the time and the client of the next granted burst; the client is -1 if `before` is earlier."""
     state = run.state
     port = run.port
     in_flight = run.channel.in_flight

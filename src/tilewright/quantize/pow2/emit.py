@@ -76,7 +76,7 @@ class Writer:
             self.quantised(name, last.output[index])
 
     def quantised(self, name: str, source: str) -> None:
-        """If the tensor `name` is int8 in the plan, quantise and dequantise its real values, the tensor `source`."""
+        """If the tensor `name` is int8 in the plan, quantise and dequantise its real values (`source`)."""
         if name not in self.plan.group:
             return
         scale = self.scale(self.scales.of(name))

@@ -28,8 +28,8 @@ MIN_SHIFT, MAX_SHIFT = 1, 30
 #: The largest left shift of a residual. A larger shift would leave too few bits of int32 for the sums.
 MAX_LIFT = 20
 INT32 = (1 << 31) - 1
-#: The largest number of rounds of repairs. Repairs only increase the exponents of activations. If they do not end, the
-#: rules contradict each other.
+#: The largest number of rounds of repairs. Repairs only increase the exponents of activations. If repairs are still
+#: needed after this number, the rules contradict each other.
 ROUNDS = 200
 
 
@@ -86,7 +86,7 @@ def choose(plan: Plan, task: Task) -> dict[str, int]:
 
 
 class Scales:
-    """The exponents of all scales: `groups` for groups of int8 tensors, and `weights` for the weights of each step."""
+    """The exponents of all scales: of groups of int8 tensors (`groups`), and of the weights of steps (`weights`)."""
 
     def __init__(self, plan: Plan, chosen: dict[str, int]) -> None:
         self.plan = plan
