@@ -288,7 +288,7 @@ def array(path: str | Path, error: type[TilewrightError] = InputError) -> Array:
 
 def _array(file: IO[bytes], size: int) -> Array:
     """Return the array of a .npy file of `size` bytes. Raises an exception of DAMAGE for other content."""
-    # The errors of NumPy's own function would advise the user to allow pickles, which is unsafe.
+    # NumPy's reader is not used, because its errors advise the user to allow pickles, which is unsafe.
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"format version {version[0]}.{version[1]} is not supported")

@@ -58,7 +58,7 @@ class Session:
         samples: dict[str, Array] = {}
         if program.graph is not None:
             if inputs is None:
-                raise InputError("inputs", "are missing", "give an array, or one for each input of the network")
+                raise InputError("inputs", "are missing", "give an array, or an array for each input")
             samples = {name: array[:1] for name, array in reference.check_inputs(program.graph, inputs).items()}
             samples |= reference.states(program.graph, samples, None)
         self._begin(ProgramLaunches(program, samples, order, timing), order, expected or {})

@@ -20,9 +20,8 @@ from tilewright.debug.slices import Suspect
 from tilewright.errors import plain
 from tilewright.sim.walk import PlacedTensor
 
-#: The largest number of lines of an answer, and of values of a place, that are printed.
-LINES = 40
-VALUES = 1024
+LINES = 40  # an answer is printed with at most this number of lines
+VALUES = 1024  # a place is printed with at most this number of values
 
 
 def render(answer: Any) -> str:

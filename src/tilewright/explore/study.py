@@ -179,7 +179,7 @@ class Study:
             write_folder(folder, {DEFINITION: json.dumps(self.definition(), indent=2), **journal})
         elif read(definition, InputError, REMEDY) != json.loads(json.dumps(self.definition())):
             raise InputError(
-                folder, "has another study", "give its own options again, resume it, or give another folder"
+                folder, "has another study", "give the options of that study, resume it, or give another folder"
             )
         self.journal = _journal(folder)
         for trial in self._kept(self.journal, folder / JOURNAL):

@@ -69,8 +69,8 @@ def fixed_shapes(inputs: Iterable[InputDeclaration], given: Shapes | None = None
             if isinstance(axis, str) and axis and symbols.setdefault(axis, extent) != extent:
                 reason = f"gives '{axis}' the extents {symbols[axis]} and {extent}"
                 raise InputError(f"{where} {name}", reason, "give one extent to all axes of that name")
-    # A batch axis gets the extent 1, because Tilewright has its own axis for samples. Batch axes are: an open axis 0,
-    # all axes with the same symbol as this axis, and all axes with a symbol in BATCH.
+    # A batch axis gets the extent 1, because Tilewright has its own axis for samples. There are three kinds of batch
+    # axes: an open axis 0, an axis with the same symbol as such an axis 0, and an axis with a symbol in BATCH.
     for declaration in declarations.values():
         for position, axis in enumerate(declaration.axes or ()):
             if isinstance(axis, str) and axis and (position == 0 or axis.lower() in BATCH):

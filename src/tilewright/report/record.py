@@ -310,7 +310,7 @@ def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -
 
 
 def _limits(launch: Mapping[str, Any], index: int, boxes: Array, count: int) -> list[tuple[Array, int, str]]:
-    """Return each column of a launch's chart, the limit of its values, and a name for errors.
+    """Return a tuple for each column of a launch's chart: the column, the limit of its values, and its name in errors.
 
     `count` is the number of steps of the launch. Raises ProgramError if the chart is malformed.
     """

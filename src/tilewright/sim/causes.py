@@ -18,7 +18,7 @@ from tilewright.sim.jit import compiled, part
 
 #: Causes of a wait before a step (0: the step did not wait).
 CAUSE_COMMAND = 1  # for the delivery of its command
-CAUSE_TOKEN = 2  # for a token; the index of the queue is added
+CAUSE_TOKEN = 2  # plus the index of a queue: for a token of this queue
 #: Kinds of a stretch: the step's own work, its data on the DRAM port, the wait until data arrive, the wait for the port
 #: while the port serves other clients, the delivery of a command, the wait for room in a token queue.
 WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE, COMMANDS = range(7)

@@ -133,7 +133,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps in graph order. `group` maps each int8 tensor to one of the tensors that must share its scale."""
+    """The steps in graph order. `group` maps the int8 tensors that must share a scale to one tensor of their group."""
 
     net: Network
     steps: tuple[Step, ...]

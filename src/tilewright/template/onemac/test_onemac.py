@@ -73,7 +73,7 @@ def test_time_follows_the_table() -> None:
 
 
 def test_an_instruction_may_precede_the_one_that_it_waits_for() -> None:
-    """The units run concurrently, so the program ends. In stream order it would block, so it has no serial time."""
+    """The units run concurrently, so the program ends. The serial time is None, because stream order would block."""
     load, load_weights, dot, store = CODE.splitlines()[-4:]
     partner = CODE.replace(f"{load}\n{load_weights}\n{dot}\n{store}", f"{dot}\n{load}\n{load_weights}\n{store}")
     assert partner != CODE

@@ -1,4 +1,4 @@
-"""The DMA of the extensions. It fetches weights, activations and channel tables from main memory, one after the other.
+"""The DMA unit of the extensions `dma` and `stream` fetches weights, activations and channel tables from main memory.
 
 The model writes the data of a fetch at once. In the hardware, the fetch ends in cycle `Reg.FETCHED` or `Reg.FILLED`,
 and commands that need the data wait until this cycle. The DMA bypasses the L2 cache, so it must not read bytes that the

@@ -177,7 +177,7 @@ def _stay_inside(layer: Layer, biases: Array, config: Config) -> bool:
 
     In this case no sum overflows, and a 32-bit sum shifted right by LARGEST_SHIFT is not below FLOOR.
     """
-    # The largest sum of products, plus a residual that is shifted left together with the start value.
+    # `most` is the largest sum of products. If a residual is shifted left with the start value, `most` includes both.
     most = layer.taps * layer.depth * config.block * CODE_MIN * CODE_MIN
     if layer.residual and layer.residual.after is None:
         most += -(FLOOR + (CODE_MIN << layer.residual.weight)) << layer.residual.left

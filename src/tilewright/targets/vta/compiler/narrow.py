@@ -31,7 +31,7 @@ UNIT = 127
 FURTHEST = (1 << 15) + CODE_MIN
 #: The bits of accumulators that hold any sum with its offset.
 SUM_BITS = 32
-#: Assumed number of instructions that clamp a layer's sums, and that no store hides.
+#: The assumed number of instructions that clamp a layer's sums and do not overlap with a store.
 INSTRUCTIONS = 8
 #: The smallest fraction of a layer's cycles that clamping must save.
 WORTH = 0.02

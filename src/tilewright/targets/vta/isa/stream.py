@@ -53,7 +53,7 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
         _refuse_unknown(stream.mem.memory_type, mem, _named(config.memories), "memory id")
         _refuse_unknown(stream.alu.alu_opcode, stream.opcode == Opcode.ALU, config.opcodes, "ALU opcode")
     if config.own_alu:
-        # A copy, because an opcode of one own operation may equal the number of another.
+        # Compare with a copy, because the number of one own operation may be the opcode of another own operation.
         encoded = stream.alu.alu_opcode.copy()
         for opcode, number in config.own_numbers.items():
             stream.alu.alu_opcode[encoded == opcode] = number

@@ -24,7 +24,8 @@ UOP, INP, WGT, ACC, OUT, DRAM, ALU_UOP, PAR, BANK = range(9)
 #: The space of each memory id.
 SPACE_OF = (UOP, WGT, INP, ACC, OUT, ACC, ALU_UOP, PAR)
 
-#: The number of par tiles with the factors of REQ: multipliers; shifts and zero points; bounds. See alu.requantise.
+#: The number of par tiles with the factors of REQ. The tiles contain multipliers, shifts with zero points, and bounds
+#: (alu.requantise).
 FACTOR_TILES = 3
 
 
@@ -181,7 +182,7 @@ class Kernel:
 
 
 def uops_read(begin: Array, end: Array, config: Config) -> tuple[Array, Array]:
-    """Return the first micro-op and the number of micro-ops that instructions read, from begin and end of their range.
+    """Return, for instructions with the micro-ops `begin`..`end`, the first micro-op and the number of micro-ops read.
 
     A range that runs through the whole counter (Semantics.counters_wrap) reads the whole memory, several times.
     """

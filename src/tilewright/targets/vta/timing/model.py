@@ -61,7 +61,7 @@ class Handover(NamedTuple):
     turn: int  # a store of n beats from cycle 0 on: the next store starts in cycle n + turn
     stored: int  # the store ends in cycle n + stored
     load: int = 0  # before the first and after the last beat of a load, if the next load waits for both
-    row: int = 0  # the same for each row of a store; n includes these cycles
+    row: int = 0  # before the first and after the last beat of a row of a store; n includes these cycles
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Issue:
         self.stored = start + cost
 
     def configure(self, commands: Array) -> None:
-        """Insert commands, uint64 [n, 3], directly before the next store: their time is half a cycle earlier."""
+        """Insert commands, uint64 [n, 3], directly before the next store: half a cycle earlier than the store."""
         self._others.append((max(self.stored, self.computed + STORE_DELAY) - 0.5, commands))
 
     def array(self) -> Array:
