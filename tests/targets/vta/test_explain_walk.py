@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 import tilewright as tw
 from tests.blocked import SIZE, blocked_gemm
@@ -39,7 +40,23 @@ def test_another_bus_counts_other_words() -> None:
     assert "inp  128 x 2048 bit" in text
     assert "wgt  128 x 1024 x 16 bit" in text
     assert "row 2: dram 16, block 17..20, inp[4..7]" in text
-    assert "1x1+1\n  1x5+2\n  2x2+1\n" in text  # two threads take turns
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_threads_have_the_outer_walk_of_one(threads: int) -> None:
+    """One line for each output block, though the threads take turns with several blocks."""
+    lines = (ROOT / "tests" / "golden" / "blocked_gemm.walk.txt").read_text().splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("outer walk"))
+    with Runtime("pynq") as rt:
+        blocked_gemm(rt, *zeros(), threads)
+        text = rt.explain()
+    assert "\n".join(lines[start : start + 10]) in text
+
+
+def test_sums_without_a_block_share_a_line_like_all_others() -> None:
+    entries = np.array([(1, 1, 2), (1, 2, 0), (2, 1, 2), (2, 1, 2), (2, 2, 0), (3, 1, 1)], np.int64)
+    lines = explain_walk._by_sum(entries)
+    assert lines == [[(1, 1, 2), (2, 1, 2)], [(1, 2, 0), (2, 2, 0)], [(3, 1, 1)]]
 
 
 def test_compiled_products(golden: Golden) -> None:

@@ -2,6 +2,8 @@
 
 Blocks are tiles, numbered from 1 in the order of their DRAM buffer. `a x b + c` is input block a times weight block b,
 added to block c of the bias, or of the output if no bias is loaded. `-` is no block: padding, or never loaded.
+
+The outer walk has one line for each block c, also if virtual threads take turns with several of them.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class BlockWalk(NamedTuple):
 def walk(launch: Launch, config: Config, short: bool = False, layer: int | None = None) -> list[Stage]:
     """Return the block walk of a launch (or of its layer number `layer`); [] if nothing is multiplied.
 
-    With `short`, the tables have few lines and the memory map is left out.
+    The first two stages are the inner and the outer walk. The rows of the first transfer of each memory follow. With
+    `short`, the tables have few lines and the rows are left out.
     """
     image = image_of(launch)
     dram = image.dram({}, 1)
@@ -65,15 +68,15 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
     sums = "bias" if traced.biased else "output"
     transfers = f"{len(traced.gemms)} gemm: transfers of input x weight + {sums}, by dram_base"
     stages = [
-        Stage(f"inner walk, {which}: input x weight + {sums} block", _table(traced.blocks, most, by_sum=False)),
-        Stage(f"outer walk, {transfers}", _table(traced.outer, most, by_sum=True)),
+        Stage(f"inner walk, {which}: input x weight + {sums} block", _table(_by_operand(traced.blocks), most)),
+        Stage(f"outer walk, {transfers}", _table(_by_sum(traced.outer), most)),
     ]
     if short:
         return stages
     moves = [program.moves.as_list[step] for step in steps[mine[steps]]]
     firsts = {move.memory: move for move in reversed(moves) if move.row_bytes}
     shown = [firsts[memory] for memory in (*OPERANDS, Memory.OUT) if memory in firsts]
-    return [*stages, memory_map(config), *(_rows(move, config, dram) for move in shown)]
+    return [*stages, *(_rows(move, config, dram) for move in shown)]
 
 
 def memory_map(config: Config) -> Stage:
@@ -161,21 +164,16 @@ def _start(move: Move, dram: Dram) -> int:
     return max((segment.address for segment in dram.segments if segment.address <= move.address), default=0)
 
 
-def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
-    """Group entries into lines. A line has consecutive entries that share an input block or a weight block.
-
-    With `by_sum`, the entries of a line share the bias block or the output block instead. Equal consecutive entries are
-    shown once, because several instructions can add to the same sum.
-    """
+def _by_operand(blocks: Array) -> list[list[Entry]]:
+    """Group entries into lines. A line has consecutive entries that share an input block or a weight block."""
     lines: list[list[Entry]] = []
     shared = -1
-    for entry in entries:
+    for entry in _entries(blocks):
         line = lines[-1] if lines else []
         if line and entry == line[-1]:
             continue
         # The first two entries of a line decide whether its entries share an input block or a weight block.
-        keys = (2,) if by_sum else (0, 1) if len(line) < 2 else (shared,)
-        same = [key for key in keys if line and entry[key] == line[-1][key]]
+        same = [key for key in ((0, 1) if len(line) < 2 else (shared,)) if line and entry[key] == line[-1][key]]
         if same:
             shared = same[0]
             line.append(entry)
@@ -184,9 +182,26 @@ def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
     return lines
 
 
-def _table(blocks: Array, most: int, by_sum: bool) -> list[str]:
+def _by_sum(blocks: Array) -> list[list[Entry]]:
+    """Group entries into lines by their bias or output block, in the order in which these blocks occur first.
+
+    Equal entries that follow each other in a line are shown once, because several instructions can add to the same sum.
+    """
+    lines: dict[int, list[Entry]] = {}
+    for entry in _entries(blocks):
+        line = lines.setdefault(entry[2], [])
+        if not line or entry != line[-1]:
+            line.append(entry)
+    return list(lines.values())
+
+
+def _entries(blocks: Array) -> list[Entry]:
+    return [tuple(row) for row in blocks.tolist()]
+
+
+def _table(lines: list[list[Entry]], most: int) -> list[str]:
     shown = []
-    for line in _lines([tuple(row) for row in blocks.tolist()], by_sum):
+    for line in lines:
         texts = ["{}x{}+{}".format(*(number or "-" for number in entry)) for entry in line]
         shown.append(" ".join(texts if len(texts) <= ENTRIES else [*texts[:3], "...", texts[-1]]))
     return shown if len(shown) <= most else [*shown[: most - 2], "...", shown[-1]]

@@ -236,11 +236,14 @@ class Runtime:
         return numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
-        """Return the block walk (docs/vta.md) and memory map of recorded instructions (or the last launch) as text."""
+        """Return the block walk (docs/vta-programs.md) of recorded instructions (or of the last launch) as text.
+
+        The walk includes the memory map. The text is empty if nothing is multiplied.
+        """
         from tilewright.targets.vta.compiler import explain_walk
 
-        walk = explain_walk.walk(self.program().launches[-1], self.config)
-        return stages.text(walk) if walk else ""
+        inner_outer, rows = (walk := explain_walk.walk(self.program().launches[-1], self.config))[:2], walk[2:]
+        return stages.text([*inner_outer, explain_walk.memory_map(self.config), *rows]) if walk else ""
 
     def _launch(self) -> Launch:
         return self._commands.launch(f"launch{len(self._launches)}", bool(self.debug & Debug.FORCE_SERIAL))
