@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from tests.targets.vta.native.hosts import build, run
+from tests.targets.vta.native.hosts import HLS_REGISTERS, build, run
 from tilewright.cli import main
 from tilewright.targets.vta import TARGET
 
 pytestmark = pytest.mark.gxx
 PYNQ = TARGET.config("pynq", {})
+REGISTERS = ROOT / "examples" / "vta_c" / "hls_registers.cc"
 CALLS = {
     0: r"VTABufferFree: 0x\w+ is no buffer of VTABufferAlloc \(or it is freed\)",
     1: r"VTASetDebugMode: 0x\w+ is no command handle; call VTATLSCommandHandle",
@@ -77,6 +79,35 @@ def test_an_example_is_right(folder: Path, name: str) -> None:
     assert done.returncode == 0, done.stdout
     assert all(" 0 errors" in line for line in done.stdout.splitlines())
     assert done.stderr.endswith(" 0 findings\n") and done.stderr.count("\n") == 1
+
+
+def test_the_registers_of_the_hls_build_run_a_program(folder: Path) -> None:
+    """Addresses of instructions are relative to the registers; a deadlock never sets the done bit."""
+    source = str(Path(__file__).with_name("registers.cc"))
+    done = run(build(REGISTERS, folder, PYNQ, source, *HLS_REGISTERS))
+    assert done.returncode == 0, done.stderr
+    assert "deadlock" in done.stderr
+    assert done.stderr.endswith(" cycles in 2 runs, 1 finding\n")
+
+
+def test_the_bare_metal_test_of_upstream(folder: Path, capsys: pytest.CaptureFixture[Any]) -> None:
+    """All 14 cases pass, and `explain` prints the walk of the study notes for one virtual thread and for two."""
+    checkout = os.environ.get("TILEWRIGHT_VTA_UPSTREAM")
+    if not checkout:
+        pytest.skip("set TILEWRIGHT_VTA_UPSTREAM to a checkout of apache/tvm-vta")
+    upstream = Path(checkout, "tests", "hardware")
+    sources = upstream / "metal_test" / "metal_test.cc", upstream / "common" / "test_lib.cc"
+    saved = folder / "metal.twp"
+    host = build(REGISTERS, folder, PYNQ, *map(str, sources), *HLS_REGISTERS, warnings=())
+    done = run(host, TILEWRIGHT_VTA_SAVE=str(saved))
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("test successful!") == 14
+    assert "INFO - Unit tests successful!" in done.stdout
+    assert done.stderr.endswith(" cycles in 14 runs, 0 findings\n")
+    assert main(["explain", str(saved), "--all"]) == 0
+    lines = (ROOT / "tests" / "golden" / "blocked_gemm.walk.txt").read_text().splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("outer walk"))
+    assert capsys.readouterr().out.count("\n  ".join(lines[start : start + 10])) == 4
 
 
 def test_a_wrong_call_ends_the_program_with_one_message(bad: Path) -> None:
