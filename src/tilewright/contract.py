@@ -101,8 +101,13 @@ def a_saved_program_is_the_same_program(target: Target) -> None:
 
 
 def explain_counts_the_cycles_of_a_run(target: Target) -> None:
-    """Check that `explain` gives the cycles of each launch, for every timing model and for the default one."""
+    """Check that `explain` gives the cycles of each launch, for every timing model and for the default one.
+
+    It must also explain a program that was assembled from text, without a network.
+    """
     program = _program(target)
+    bare = target.assemble(target.disassemble(program), target.config(program.config, {}))
+    assert program.launches[0].name in stages.text(target.explain(bare))
     for model in (None, *(timing.name for timing in target.timing_models)):
         text = stages.text(target.explain(program, model))
         # `explain` does not run the network, so it has no cycles for a target whose cycles depend on values.

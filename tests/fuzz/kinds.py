@@ -299,6 +299,8 @@ KINDS = {
                 "exec {odd} --json",
                 "exec {odd} --html {out}/p.html --no-what-if",
                 "disasm {odd}",
+                "explain {odd}",
+                "explain {odd} --json",
                 "debug {odd} --script {f}/script",
                 "debug {odd} --script {f}/script --json",
             ),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Compilation:
     """A model, and the options for compiling it."""
 
-    model: str = shared(click.argument("model"))
-    target: str = shared(options.of_target("See `tilewright targets`.", required=True))
+    model: str
+    target: str
     config: str | None = shared(options.config)
     overrides: dict[str, str] = shared(options.overrides)
     rounding: str | None = shared(options.rounding)
@@ -56,7 +56,8 @@ class Compilation:
         return takes_schedules(targets.get(self.target), "--schedule").schedule(self.schedule)
 
 
-compilation = options.bundle("compilation", Compilation)
+_MODEL = click.argument("model"), options.of_target("See `tilewright targets`.", required=True)
+compilation = options.bundle("compilation", Compilation, *_MODEL)
 
 
 @click.command()
@@ -145,7 +146,12 @@ def compile_(
 
 
 @click.command()
-@compilation
+@options.bundle(
+    "compilation",
+    Compilation,
+    click.argument("model", metavar="MODEL|FILE.twp|FOLDER"),
+    options.of_target("The target of MODEL or FOLDER."),
+)
 @options.firmware
 @options.timing
 @options.new_file(
@@ -154,27 +160,50 @@ def compile_(
     about="Write the plans of all layers, for --schedule (vta).",
     suffixes=(".json",),
 )
+@click.option("--all", "everything", is_flag=True, help="Also show whole block walks, and the rows of LOADs (vta).")
 @options.as_json
 def explain(
-    compilation: Compilation, firmware: str | None, timing: str | None, save_schedule: Path | None, as_json: bool
+    compilation: Compilation,
+    firmware: str | None,
+    timing: str | None,
+    save_schedule: Path | None,
+    everything: bool,
+    as_json: bool,
 ) -> None:
     """Show which layer runs where and why, and each compile stage.
 
     Cycles come from the timing model of `run`. On cfu, cycles depend on data, and --timing assumes a sample of zeros.
-    --schedule compares each layer's cycles with the plan that the compiler's own search finds.
+    --schedule compares each layer's cycles with the plan that the compiler's own search finds. FILE.twp is a compiled
+    program, or one that was written by hand; FOLDER is a program of another compiler (see `exec`).
+
+    \f
+    Raises InputError if the target is missing, or if an option does not fit the input or the target.
     """
     from tilewright import schedules, targets
-    from tilewright.files import replacing
+    from tilewright.files import replacing, untrusted
     from tilewright.program import stages
     from tilewright.report import explain as report
     from tilewright.run import machine_of, timing_model
+    from tilewright.targets.base import ExplainsAll
 
-    machine = targets.get(compilation.target)
-    planner = schedules.takes_schedules(machine, "--save-schedule") if save_schedule else None
-    with options.with_firmware(compilation.target, firmware):
-        program = _compiled(compilation, timing, firmware)
+    path = Path(compilation.model)
+    if path.suffix == ".twp" or path.is_dir():
+        program = _saved(compilation, {"--firmware": firmware, "--save-schedule": save_schedule})
+    else:
+        if compilation.target is None:
+            raise InputError("--target", "is missing: only a program file names its target", "give one, such as -t vta")
+        if save_schedule:
+            schedules.takes_schedules(targets.get(compilation.target), "--save-schedule")
+        with options.with_firmware(compilation.target, firmware):
+            program = _compiled(compilation, timing, firmware)
+    machine = targets.get(program.target)
     chosen = timing_model(machine, timing, machine_of(program))
-    text = stages.text(machine.explain(program, timing))
+    if everything and not isinstance(machine, ExplainsAll):
+        raise InputError("--all", f"{machine.name} prints everything without it", "leave it out")
+    shown = machine.explain_all if everything and isinstance(machine, ExplainsAll) else machine.explain
+    with untrusted(path, "compile the program again"):
+        text = stages.text(shown(program, timing))
+    planner = machine if isinstance(machine, schedules.TakesSchedules) and program.graph else None
     if planner and save_schedule:
         with replacing(save_schedule) as file:
             file.write(planner.schedule_of(program).text().encode())
@@ -185,8 +214,8 @@ def explain(
     if as_json:
         layers = [row.to_json() for row in report.rows(program.graph)] if program.graph else []
         said = {**program.outline(), "timing": chosen, "analysis": layers, "text": text}
-        if isinstance(machine, schedules.TakesSchedules):
-            said["schedule"] = machine.schedule_of(program).to_json()
+        if planner:
+            said["schedule"] = planner.schedule_of(program).to_json()
         if comparison:
             said["comparison"] = comparison.to_json()
         say_json(said)
@@ -299,6 +328,19 @@ def _show_comparison(comparison: ScheduleComparison) -> None:
         f"{comparison.cycles - comparison.searched:+,}",
     )
     to.print(grid)
+
+
+def _saved(asked: Compilation, given: Mapping[str, object]) -> Program:
+    """Load a program file, or a program of another compiler. Raises InputError for options that only compiling has."""
+    from tilewright.cli.programs import Machine, load
+
+    compiling = {"--rounding": asked.rounding, "--schedule": asked.schedule, "--search": asked.search, **given}
+    reason = "is for models only: this program is compiled"
+    options.refuse(compiling | {"--shape": asked.shapes, "--until": asked.until}, reason, "leave it out")
+    if Path(asked.model).is_dir():
+        return Machine(asked.target, asked.config, asked.overrides).folder(asked.model).program
+    options.refuse({"--target": asked.target, "--set": asked.overrides}, "is not needed: a program names its machine")
+    return load(asked.model, asked.config)
 
 
 def _compiled(asked: Compilation, timing: str | None = None, firmware: str | None = None) -> Program:

@@ -136,6 +136,14 @@ class TimesByMachine(Protocol):
 
 
 @runtime_checkable
+class ExplainsAll(Protocol):
+    """A target whose `explain` shortens its tables."""
+
+    def explain_all(self, program: Program, timing: str | None = None) -> Stages:
+        """Return the stages of `explain` with whole tables (`explain --all`)."""
+
+
+@runtime_checkable
 class Walks(Protocol):
     """A target whose launches can be run instruction by instruction, forwards and back (`tilewright debug`)."""
 

@@ -150,7 +150,8 @@ class Stream(OnImage[C]):
         count = f"{len(self.image.insns)} instructions"
         if trace := self.passes.trace:
             count += f", {trace.cycles} cycles (timing model {self.timing})"
-        return [self.launch.meta["plan"], count]
+        plan = [self.launch.meta["plan"]] if "plan" in self.launch.meta else []  # an assembled launch has no plan
+        return [*plan, count]
 
 
 class _StreamState(State):

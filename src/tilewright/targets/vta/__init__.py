@@ -167,10 +167,13 @@ class VtaTarget(LaunchedTarget[Config]):
             image_of(launch)
         return Program.bare(self.name, config, launches)
 
-    def explain(self, program: Program, timing: str | None = None) -> Stages:
+    def explain(self, program: Program, timing: str | None = None, short: bool = True) -> Stages:
         from tilewright.targets.vta.compiler.explain import explain
 
-        return explain(program, timing or self.first_timing(self.config_of(program)))
+        return explain(program, timing or self.first_timing(self.config_of(program)), short)
+
+    def explain_all(self, program: Program, timing: str | None = None) -> Stages:
+        return self.explain(program, timing, short=False)
 
     def conform(self, path: Path) -> ConformCase:
         from tilewright.targets.vta.conform import conform

@@ -15,15 +15,18 @@ from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.passes import timed
 
 
-def explain(program: Program, timing: str) -> Stages:
-    """Return a stage for the machine's memories, then a stage per step of a program. `timing`: a timing model."""
+def explain(program: Program, timing: str, short: bool = True) -> Stages:
+    """Return a stage for the machine's memories, then a stage per step of a program. `timing`: a timing model.
+
+    `short` as in `explain_walk.walk`. A launch without layers (written by hand, or from C) has one block walk.
+    """
     config = Config.from_json(program.config)
-    steps = by_step(program, lambda launch: Stage(f"{launch.name}: vta", _launch(launch, config, timing)))
+    steps = by_step(program, lambda launch: Stage(f"{launch.name}: vta", _launch(launch, config, timing, short)))
     return [explain_walk.memory_map(config), *steps]
 
 
 def counts(launch: Launch, config: Config) -> dict[str, int]:
-    """Return a launch's counts by name: instructions, executed and listed micro-ops, bytes moved, tiles used."""
+    """Return a launch's counts by name: instructions, executed micro-ops, bytes moved, tiles used."""
     stream = decode(launch.arrays["insns"], config)
     mem = stream.mem
     loads = stream.opcode == Opcode.LOAD
@@ -46,7 +49,6 @@ def counts(launch: Launch, config: Config) -> dict[str, int]:
             for memory, mine in of.items()
         },
         **{f"{name}_tiles": int(end[mine].max(initial=0)) for name, mine in used.items()},
-        "listed_uops": launch.arrays["dram.uop"].size // config.uop.tile_bytes,
     }
 
 
@@ -55,7 +57,7 @@ def _executed(part: Fields) -> Array:
 
 
 def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
-    """Return lines with the cycles of a launch and of each node, under a timing model; [] without a timing.
+    """Return lines with the cycles of a launch and of each node, under a timing model.
 
     A node's line has the lower bound for the busiest resource of the node's instructions (timing/limits.py), and the
     ratio cycles / bound. If no order of the same instructions can take fewer cycles, a line with the proof follows.
@@ -63,9 +65,11 @@ def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
     layers = image_of(launch).layer
     passes = timed(launch, config, timing)
     if not passes.trace:
-        return []
-    figures = passes.figures(layers, len(launch.nodes))
+        return [Stage("no cycles: the launch deadlocks (`tilewright check` names the instructions)")]
     total = f"{passes.trace.cycles} cycles (timing model {timing})"
+    if not launch.nodes:
+        return [Stage(total)]
+    figures = passes.figures(layers, len(launch.nodes))
     single = layers is None  # a launch of one layer has no array `layer`
     stages = []
     for node, layer in zip(launch.nodes, figures, strict=False):
@@ -76,17 +80,20 @@ def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
     return stages if single else [Stage(total, stages)]
 
 
-def _launch(launch: Launch, config: Config, timing: str) -> list[str | Stage]:
+def _launch(launch: Launch, config: Config, timing: str, short: bool) -> list[str | Stage]:
     numbers = counts(launch, config)
     moved = ", ".join(f"{numbers[f'{name}_bytes']} {name}" for name in ("inp", "wgt", "uop", "out"))
     chips = {"inp": config.inp, "wgt": config.wgt, "acc": config.acc}
     used = ", ".join(f"{numbers[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
-    layers = launch.meta["layers"]
+    # A host in C may keep its micro-ops in any buffer, also beside other data.
+    uops = launch.arrays.get("dram.uop")
+    listed = f"{uops.size // config.uop.tile_bytes} listed micro-ops, " if uops is not None else ""
     several = len(launch.nodes) > 1
+    layers = launch.meta.get("layers", ())
     plans = [(layer, str(layer["plan"]).split("\n")) for layer in layers]
     walks = [
-        (layer, explain_walk.walk(launch, config, short=True, layer=index if several else None))
-        for index, layer in enumerate(layers)
+        (layer, explain_walk.walk(launch, config, short, layer=index if several else None))
+        for index, layer in enumerate(layers or [{"matrix": True}])
         if layer["matrix"]
     ]
     return [
@@ -94,7 +101,7 @@ def _launch(launch: Launch, config: Config, timing: str) -> list[str | Stage]:
         *_cycles(launch, config, timing),
         f"{numbers['instructions']} instructions; micro-ops executed: {numbers['gemm_uops']} gemm, "
         f"{numbers['reset_uops']} reset, {numbers['alu_uops']} alu",
-        f"buffers used: {used}; {numbers['listed_uops']} listed micro-ops, the cache holds {config.uop.depth}",
+        f"buffers used: {used}; {listed}the cache holds {config.uop.depth}{'' if listed else ' micro-ops'}",
         f"bytes moved: {moved}",
         *_by_layer(launch, walks),
     ]
