@@ -23,7 +23,7 @@ from tests.targets.gemmini.programs import (
     pair,
     program,
 )
-from tests.targets.gemmini.reference import NOTHING, Plain
+from tests.targets.gemmini.reference import NOTHING, Fields, Plain
 from tests.targets.gemmini.schedules import executed, shuffled
 from tilewright.errors import ProgramError
 from tilewright.targets.gemmini.config import Config
@@ -157,9 +157,40 @@ def test_commands_that_cannot_run(commands: Program, kind: str, text: str) -> No
 )
 def test_races_that_random_programs_lost_on_rtl(first: Program, second: Program, text: str) -> None:
     """Each one left other bytes in a third-party build (Chipyard-Generated-Files at f9fb301) than in program order."""
-    (race,) = (finding for finding in findings([*first, *second, *FENCE]) if finding.kind == "race")
+    (race,) = (finding for finding in findings([*first, *second, *FENCE], rtl="2023") if finding.kind == "race")
     assert text in race.message
-    assert not [finding for finding in findings([*first, *FENCE, *second]) if finding.kind == "race"]
+    assert not [finding for finding in findings([*first, *FENCE, *second], rtl="2023") if finding.kind == "race"]
+
+
+def _product(a: int, d: int, c: int, dim: int, name: str = "compute_preloaded") -> Program:
+    """Return one step of an output-stationary product."""
+    bd = {"bd_cols": dim, "bd_rows": dim}
+    preload: Fields = {"bd": NOTHING, **bd, "c": c, "c_cols": dim, "c_rows": dim}
+    return [("preload", preload), (name, {"a": a, "a_cols": dim, "a_rows": dim, "bd": d, **bd})]
+
+
+@pytest.mark.parametrize(("rtl", "dim", "lost"), [("2023", 4, 1), ("2025", 4, 0), ("2023", 8, 0)])
+def test_a_flush_may_swap_the_sums_of_short_products(rtl: str, dim: int, lost: int) -> None:
+    """[R: gemmini_sizes] Only the last product of several k steps is left on an array of 4, in the RTL of 2023."""
+    begin = [*LOAD, *mvin(0, rows=dim, cols=dim), *mvin(64, rows=dim, cols=dim), *FENCE, *OS]
+    last = _product(0, 64, ACC, dim, "compute_accumulated")
+    steps = [*begin, *_product(0, 64, NOTHING, dim), *last]
+    behind = _product(0, 64, ACC | 8, dim)
+    for commands, races in ((steps, lost), ([*steps, *behind], 0), ([*steps, *FENCE, *behind], lost)):
+        messages = [str(finding) for finding in findings(commands, rtl=rtl, dim=str(dim))]
+        assert len(messages) == races
+        assert all("may swap its sums" in message for message in messages)
+    late = [*steps, *mvin(128, rows=dim, cols=dim), *_product(128, 64, ACC | 8, dim)]
+    assert len(findings(late, rtl=rtl, dim=str(dim))) == lost, "the next product waits for the load"
+
+
+@pytest.mark.parametrize(("length", "kept", "lost"), [(3, 0, 1), (3, 2, 1), (4, 0, 0), (4, 1, 1), (4, 2, 0), (5, 1, 0)])
+def test_transposed_weights_need_a_long_execute_queue(length: int, kept: int, lost: int) -> None:
+    flipped: Program = [("config_ex", {"dataflow": 1, "a_stride": 1, "c_stride": 1, "transpose_b": 1})]
+    commands = [*LOAD, *mvin(0), *mvin(16), *FENCE, *flipped]
+    commands += [*pair(0, ACC, 16), *(kept * pair(0, ACC | 16)), *pair(0, ACC | 32, 16)]
+    messages = [str(finding) for finding in findings(commands, queue_execute=str(length))]
+    assert sum("transposed weights" in message for message in messages) == (2 if length == 3 else lost)
 
 
 def test_int32_rows_that_one_request_moves_may_have_any_address() -> None:

@@ -39,7 +39,8 @@ def small(
         (small(k=0), "k is 0"),
         (small(pads=(0, 16, 0)), "pad_j is 16"),
         (small(i=8, j=8, k=33), "A and B take 8448 rows; half of the scratchpad has 8192"),
-        (small(i=6, j=6), "C take 576 rows; half of the accumulator has 512"),
+        (small(i=9, j=8), "C takes 1152 rows from row 0 on; the accumulator has 1024"),
+        ([*small(c=BASE), *small(i=6, j=6)], "C takes 576 rows from row 512 on"),
         (small(rs1=bits((3, 18))), "a_spad is 3"),
         (small(rs2=bits((1, 0), (1, 1))), "transpose_a together with transpose_b"),
         (small(rs2=bits((1, 2)), d=BASE), "a residual addition with a transposed B or with D"),
@@ -162,3 +163,13 @@ def test_values_do_not_depend_on_when_commands_are_done(maker: str, seed: int) -
         order = merged(expansion, config, delay)
         assert sorted(order.tolist()) == list(range(len(order)))
         assert not case.wrong(executed_in(expansion.prims[order], config, case.dram)), f"seed {seed}, delay {delay}"
+
+
+def test_a_result_larger_than_a_half_runs_alone() -> None:
+    """[R: gemmini_sizes, dim32__loopresadd_01] Only a loop whose result is in the same rows may disturb it."""
+    large = [config_execute(), *small(6, 6)]
+    assert not expanded(large).findings
+    for second in (small(1, 1), small(1, 1, rs2=bits((1, 2)))):
+        findings = expanded([*large, *second]).findings
+        assert ("acc", 512, 528) in {(finding.space, finding.low, finding.high) for finding in findings}
+        assert not expanded([*large, FENCE, *second]).findings

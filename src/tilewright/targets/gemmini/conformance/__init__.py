@@ -126,11 +126,12 @@ def _replay(name: str, vector: Vector, about: Mapping[str, Any], counts: Counts)
     runs = [Run(build, latency, _passes(vector, config, build, latency)) for build, latency in found]
     if not any(run.build in UPSTREAM for run in runs):
         functional = Passes(vector["cmds"], replace(config, semantics="functional"))
-        memory = _memory(functional, vector, np.arange(len(functional.prims)))
-        if reason := _difference(memory, vector, vector["out_bytes"]):
+        if reason := _difference(_in_order(functional, vector), vector, vector["out_bytes"]):
             return f"functional: {reason}"
         agreed = all(f"out_bytes_{run.key}" not in vector for run in runs)
-        if agreed and (findings := Passes(vector["cmds"], config).hazards.findings):
+        # Programs that were not run on RTL are checked for the newest one.
+        checked = runs[0].passes if runs else Passes(vector["cmds"], replace(config, rtl=2025))
+        if agreed and (findings := checked.hazards.findings):
             return f"the check reports a correct program: {findings[0]}"
     for run in runs:
         rtl_run = about.get(run.build, {}).get(run.latency, {})
@@ -154,6 +155,10 @@ def _memory(passes: Passes, vector: Vector, sequence: Array) -> Array:
     return dram["dram"][0]
 
 
+def _in_order(passes: Passes, vector: Vector) -> Array:
+    return _memory(passes, vector, np.arange(len(passes.prims)))
+
+
 def _difference(results: Array | list[Array], vector: Vector, golden: Array) -> str:
     """Compare memory with golden bytes. Each byte must be equal in at least one memory of `results`."""
     expected = vector["dram"].copy()
@@ -174,12 +179,11 @@ def _rtl(run: Run, vector: Vector) -> str:
     # Upstream's programs contain traps of which the check says only that the result is wrong.
     if run.build in UPSTREAM and any(finding.kind != PORTABILITY for finding in hazards.findings):
         return ""
-    steps = np.arange(len(run.passes.prims))
-    memories = [_memory(run.passes, vector, steps)]
+    memories = [_in_order(run.passes, vector)]
     # For each race, also execute the commands in the other order.
     for kind, early, late, _ in hazards.conflicts:
         begin = early + 1 if kind == order.RESULT else early  # the next compute writes a preload's result
-        earlier = np.insert(np.delete(steps, late), begin, late)
+        earlier = np.insert(np.delete(np.arange(len(run.passes.prims)), late), begin, late)
         memories.append(_memory(run.passes, vector, earlier))
     return _difference(memories, vector, _golden(run, vector))
 
@@ -190,12 +194,17 @@ def _golden(run: Run, vector: Vector) -> Array:
 
 def _alarm(run: Run, vector: Vector) -> str:
     """Return the first finding about a program whose bytes on the RTL are those of the program order."""
-    findings = [finding for finding in run.passes.hazards.findings if finding.kind != PORTABILITY]
-    if not findings or _difference(
-        _memory(run.passes, vector, np.arange(len(run.passes.prims))), vector, _golden(run, vector)
-    ):
-        return ""
-    return f"the check reports a correct program: {findings[0]}"
+    # A residual addition loads the last row of blocks of B completely (loops/matmul.py), possibly with bytes that the
+    # same loop writes. No result depends on these bytes.
+    source = run.passes.hazards.source
+    findings = [
+        finding
+        for finding in run.passes.hazards.findings
+        if finding.kind != PORTABILITY and len({int(source[step]) for step in finding.steps}) == len(finding.steps)
+    ]
+    if findings and not _difference(_in_order(run.passes, vector), vector, _golden(run, vector)):
+        return f"the check reports a correct program: {findings[0]}"
+    return ""
 
 
 def _times(run: Run, vector: Vector, total: int | None, counts: Counts) -> str:

@@ -30,8 +30,10 @@ LIMIT = 200
 ROW_US = 3
 #: Two writes to an accumulator row must be this number of cycles apart. Otherwise, the first write is lost [R].
 DISTANCE = 3
-#: A compute before a config_ex must stream at least this number of rows [R].
+#: A compute before a flush must stream at least this number of rows in the RTL of 2023 [R].
 CONFIG_ROWS = 5
+#: The host's commands from a compute to the next pair's compute, at most, if the pair comes without a pause.
+PAIR_COMMANDS = 4
 #: If a compute reads the previous compute's result, the compute before both must stream at least this number of rows
 #: [R].
 SAFE_ROWS = 6
@@ -77,7 +79,7 @@ class Hazards:
             first = (int(np.argmax(source == command)) for command in loops.steps)
             findings.append(replace(loops, steps=self._steps(*first)))
         findings += (self._conflict(*row) for row in self.conflicts)
-        return (*findings, *self._results(), *self._distances(), *self._misrouted(), *self._cut())
+        return (*findings, *self._results(), *self._distances(), *self._misrouted(), *self._cut(), *self._reordered())
 
     @cached_property
     def touches(self) -> touch.Touches:
@@ -256,18 +258,57 @@ class Hazards:
             yield self._pair(RACE, preload[early : early + 2].tolist(), text)
 
     def _cut(self) -> Iterator[Finding]:
-        """Yield computes with few rows before a config_ex: its flush may corrupt their result [R]."""
+        """Yield short computes whose operands the array takes with the control bit of the flush behind them."""
+        # In the RTL of 2023, the first row of a compute reaches the array five cycles after the controller reads it. If
+        # the controller flushes by then, the array takes the flush's propagate bit for the compute, too
+        # (ExecuteController.scala: in_prop_flush). A flush comes before a config_ex and, output-stationary, whenever no
+        # pair is ready, if a result is still in the array. A wrong bit swaps the two sums or weights of each element.
+        if self.config.rtl != 2023:
+            return
         computes = self.work.computes
+        weights = computes.settings["dataflow"] == 1
+        result = (computes.c.garbage == 0) & (computes.preload != NONE)
+        within = result | np.append(False, result)[:-1] | (~weights & np.append([False] * 2, result)[:-2])
+        swapped = (computes.fresh == 1) != (result & ~weights)
         code = self.work.code
-        rows = np.full(len(code), CONFIG_ROWS)
-        rows[computes.step] = computes.streamed
         execute = np.flatnonzero(QUEUES[code] == EX)
-        early = execute[:-1]
-        late = execute[1:]
-        follows = (code[late] == CODES["config_ex"]) & (self.segment[early] == self.segment[late])
-        for at in np.flatnonzero(follows & (rows[early] < CONFIG_ROWS)).tolist():
-            streams = f"which streams only {rows[early[at]]} rows, and may corrupt the result: put a fence between them"
-            yield self._pair(RACE, (int(early[at]), int(late[at])), f"{{1}} follows {{0}}, {streams}")
+        for at in np.flatnonzero((computes.streamed < CONFIG_ROWS) & within & swapped).tolist():
+            early = int(computes.step[at])
+            behind = execute[np.searchsorted(execute, early) + 1 :][:2]
+            behind = behind[self.segment[behind] == self.segment[early]]
+            streams = f"which streams only {computes.streamed[at]} rows"
+            if len(behind) and code[behind[0]] == CODES["config_ex"]:
+                text = f"{{1}} follows {{0}}, {streams}, and may corrupt the result: put a fence between them"
+                yield self._pair(RACE, (early, int(behind[0])), text)
+            elif not weights[at] and self._late(early, behind):
+                text = (
+                    f"the flush behind {{0}}, {streams}, may swap its sums, so that products of earlier steps are lost"
+                )
+                yield self._pair(RACE, (early,), f"{text}: put a product of one step with a result behind it")
+
+    def _late(self, early: int, behind: Array) -> bool:
+        """Return whether the pair of commands `behind` a compute may come too late to follow it without a flush."""
+        if len(behind) < 2 or behind[1] - early > PAIR_COMMANDS:
+            return True
+        between = np.arange(early + 1, behind[1])
+        return bool((np.isin(self._order.waits[between, EX], behind)).any())
+
+    def _reordered(self) -> Iterator[Finding]:
+        """Yield products with transposed weights that the execute queue is too short for [R: gemmini_sizes]."""
+        # The unroller replaces a transposed preload by three commands (timing/controller.py: step_transposes). The
+        # inserted compute must run together with the second preload, but runs alone if the compute behind that preload
+        # is not in the queue yet. Then, the transposer passes the weights on too early.
+        if self.config.queue_execute > 4:
+            return
+        computes = self.work.computes
+        turned = (computes.settings["dataflow"] == 1) & (computes.settings["transpose_b"] == 1)
+        turned &= (computes.fresh == 1) & (computes.w.garbage == 0)
+        if self.config.queue_execute == 4:
+            one = (computes.fresh == 0) & np.append(False, computes.fresh == 1)[:-1]
+            turned &= np.append(False, one)[:-1]
+        text = "{0} uses transposed weights, which an execute queue of %d commands loses: set queue_execute=5 or more"
+        for at in np.flatnonzero(turned).tolist():
+            yield self._pair(RACE, (int(computes.step[at]),), text % self.config.queue_execute)
 
 
 def _intervals(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:

@@ -148,8 +148,10 @@ class Unroller:
         form_registers = registers | {name: int(registers[name] > 0) for name in names if name in registers}
         key = (slot, self.half, tuple(sorted(form_registers.items())))
         if key not in self.forms:
-            limits.check(self.number, registers, command, config)
-            self.forms[key] = form(self.number, form_registers, self._place(registers, slot), config)
+            limits.complete(self.number, registers, command)
+            place = self._place(registers, slot)
+            limits.check(self.number, registers, command, place, config)
+            self.forms[key] = form(self.number, form_registers, place, config)
         shape = self.forms[key]
         words = shape.words.copy()
         words[:, 1] += np.array([*(max(registers.get(name, 1), 1) - 1 for name in names), 0], np.uint64)[shape.base]

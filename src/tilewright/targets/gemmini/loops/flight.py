@@ -39,7 +39,7 @@ class Flight(NamedTuple):
 
 
 def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) -> tuple[OperandRows, ...]:
-    """Return the rows of a loop's operands. A residual addition cannot race, because its halves always alternate."""
+    """Return the rows of a loop's operands. The last operand also stands for the result."""
     if unroller == CONV:
         shape = TileShape(r, config)
         a = shape.input_rows
@@ -47,7 +47,7 @@ def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) ->
         c = shape.out_rows
         names = (("input", "input"), ("weights", "weights"), ("bias", "bias"))
     elif r["resadd"]:
-        return ()
+        return (OperandRows("A and B", "acc", place.c, place.c + r["i"] * r["j"] * config.dim, True),)
     else:
         a, b, c = (r[rows] * r[columns] * config.dim for rows, columns in ("ik", "kj", "ij"))
         names = (("A", "a"), ("B", "b"), ("D", "d"))
@@ -76,7 +76,8 @@ def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
             message = f"#{loop.command} switches between a product and a residual addition while #{before.command} runs"
             yield Finding(RACE, f"{message}: put a fence between them", (before.command, loop.command))
         for new, old in product(loop.spans, before.spans):
-            if new.loaded:
+            # The halves of results alternate, unless a result is larger than a half.
+            if new.loaded or (new.memory == "acc" and new.low != old.low):
                 yield from _race(before, loop, old, new)
 
 
@@ -86,8 +87,9 @@ def _race(before: Flight, loop: Flight, old: OperandRows, new: OperandRows) -> I
     high = min(new.high, old.high)
     used = old.name if old.memory == "spad" else "C"
     if old.memory == new.memory and low < high:
+        loads = f"load {new.name} into" if new.loaded else "write its result to"
         message = (
-            f"#{loop.command} may load {new.name} into {new.memory}[{low}:{high}] before the last execute commands of"
-            f" #{before.command}, which use {used} there: put a fence between them, or use the other half"
+            f"#{loop.command} may {loads} {new.memory}[{low}:{high}] before the last commands of #{before.command},"
+            f" which use {used} there: put a fence between them, or use the other half"
         )
         yield Finding(RACE, message, (before.command, loop.command), new.memory, low, high)
