@@ -50,8 +50,8 @@ OTHER = {
     "bm1684x": {"clock_mhz": "500"},
     "gemmini": {
         **{"bus_bytes": "8", "reads_in_flight": "4", "writes_in_flight": "2", "memory_latency": "40"},
-        **{"rs_load": "4", "rs_execute": "6", "rs_store": "2", "queue_load": "3", "queue_execute": "3"},
-        **{"queue_store": "1", "clock_mhz": "500"},
+        **{"rs_load": "4", "rs_execute": "8", "rs_store": "4", "queue_load": "3", "queue_execute": "3"},
+        **{"queue_store": "1", "clock_mhz": "500", "rtl": "2023"},
     },
 }
 

@@ -124,7 +124,7 @@ def any_machine(seed: int) -> Config:
     dim, banks = pick(4, 8, 16), pick(1, 2, 4)
     return Config(
         dim=dim,
-        spad_banks=pick(1, 2, 4, 8),
+        spad_banks=pick(2, 4, 8),
         spad_rows=dim * pick(2, 8, 32, 128),
         acc_banks=banks,
         acc_rows=banks * dim * pick(1, 2, 8, 32),
@@ -133,7 +133,7 @@ def any_machine(seed: int) -> Config:
         reads_in_flight=pick(1, 4, 16, 32),
         rs_load=pick(1, 4, 8),
         rs_execute=pick(2, 16),
-        rs_store=pick(1, 4),
+        rs_store=pick(4, 8),
         memory_latency=pick(1, 16, 100),
     )
 

@@ -22,7 +22,7 @@ WIDE = Config(dim=32, spad_rows=128, acc_rows=256)
 MACHINES = {
     "dim4": SMALL,
     "functional": replace(SMALL, semantics="functional"),
-    "dim16": Config(spad_rows=64),
+    "dim16": Config(spad_rows=64, acc_rows=128),
     "dim32": WIDE,
 }
 

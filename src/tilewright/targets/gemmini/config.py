@@ -6,6 +6,7 @@ of upstream's parameter. [R] marks numbers that were measured on generated RTL (
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -90,6 +91,9 @@ class Config(MachineConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for fails, reason, remedy in self._unbuildable():
+            if fails:
+                raise ConfigError(self.where, f"upstream cannot build this machine: {reason}", remedy)
         if self.acc_rows // self.acc_banks < self.dim or self.spad_rows < self.dim:
             raise ConfigError(self.where, f"a bank has fewer rows than the array ({self.dim})", "use larger banks")
         if self.row_bits > 24:
@@ -98,6 +102,21 @@ class Config(MachineConfig):
             raise ConfigError(
                 self.where, f"dma_bytes is {self.dma_bytes}, less than a beat ({self.bus_bytes})", "raise it"
             )
+
+    def _unbuildable(self) -> Iterator[tuple[bool, str, str]]:
+        """Yield conditions on which upstream's generator fails: the reason, with the line at 8c3f992, and the remedy."""
+        for unit in UNITS:
+            entries = getattr(self, f"rs_{unit}")
+            reason = f"rs_{unit} is {entries}, no power of two (ReservationStation.scala:118)"
+            yield bool(entries & (entries - 1)), reason, "use a power of two"
+        reason = f"queue_execute is {self.queue_execute}, less than 3 (ExecuteController.scala:67)"
+        yield self.queue_execute < 3, reason, "use 3 or more (5 with transposed weights)"
+        most = self.all_spad_rows - 2 * self.dim
+        reason = f"acc_rows is {self.acc_rows}, more than all scratchpad rows but two blocks (GemminiConfigs.scala:257)"
+        yield self.acc_rows > most, reason, f"use at most {most}, or more scratchpad rows"
+        # Both fail while Chisel 3.4.3 elaborates the design, without a rule of upstream's.
+        yield self.rs_store < 4, f"rs_store is {self.rs_store} (Chisel fails)", "use 4 or more"
+        yield self.spad_banks < 2, "spad_banks is 1 (Chisel fails)", "use 2 or more"
 
     @property
     def rules(self) -> Semantics:
@@ -130,7 +149,7 @@ class Config(MachineConfig):
         return max(1, self.dma_bytes // (self.dim * ACC_BYTES))
 
 
-#: `default` and `wsonly` were compared with RTL runs. `dim8` and `dim4` were compared only with the functional model.
+#: All presets were compared with RTL runs.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "wsonly": {"dataflow": "ws", "reads_in_flight": 32, "writes_in_flight": 32},

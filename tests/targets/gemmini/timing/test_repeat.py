@@ -16,10 +16,12 @@ from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, a
 
 MACHINES = (
     Config(),
-    Config(spad_rows=64, rtl=2023),
+    Config(spad_rows=64, acc_rows=128, rtl=2023),
     Config(dim=4, spad_rows=64, acc_rows=128, dma_bytes=32),
-    Config(dim=8, spad_rows=32, spad_banks=8, acc_banks=4, acc_rows=256, dma_bytes=16, bus_bytes=8),
-    Config(spad_rows=64, spad_banks=16, acc_banks=8, reads_in_flight=8, writes_in_flight=4, memory_latency=3),
+    Config(dim=8, spad_rows=32, spad_banks=8, acc_banks=4, acc_rows=128, dma_bytes=16, bus_bytes=8),
+    Config(
+        spad_rows=64, spad_banks=16, acc_banks=8, acc_rows=512, reads_in_flight=8, writes_in_flight=4, memory_latency=3
+    ),
 )
 
 

@@ -36,7 +36,7 @@ def test_a_single_write_of_two_beats_stalls_the_machine(seed: int) -> None:
     assert stalls(commands, SMALL) or "set writes_in_flight to 2 or more" in stalls(commands, ALONE), f"seed {seed}"
 
 
-@pytest.mark.parametrize("config", [SMALL, Config(spad_rows=64)], ids=["dim4", "dim16"])
+@pytest.mark.parametrize("config", [SMALL, Config(spad_rows=64, acc_rows=128)], ids=["dim4", "dim16"])
 def test_each_stall_of_a_random_program_has_a_finding(config: Config) -> None:
     """An output-stationary product without a result leaves its number in the array; `check` names it."""
     stalled = 0
@@ -95,6 +95,21 @@ def test_the_store_that_is_done_but_not_written_is_named() -> None:
 def test_an_array_that_cannot_count_to_four_is_refused() -> None:
     with pytest.raises(ConfigError, match="dim"):
         Config(dim=2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "rule"),
+    [
+        ({"rs_load": 6}, "rs_load is 6, no power of two .ReservationStation.scala"),
+        ({"queue_execute": 2}, "less than 3 .ExecuteController.scala"),
+        ({"spad_rows": 64, "acc_rows": 256}, "more than all scratchpad rows but two blocks .*use at most 224"),
+        ({"rs_store": 2}, "Chisel fails"),
+        ({"spad_banks": 1}, "Chisel fails"),
+    ],
+)
+def test_a_machine_that_upstream_cannot_build_is_refused(keys: dict[str, int], rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        Config(**keys)  # type: ignore[arg-type]
 
 
 LOADS: Program = [("config_ld", {"stride": 16, "scale": bits(1.0), "block_stride": 16})]
