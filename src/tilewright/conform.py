@@ -15,7 +15,7 @@ from tilewright.graph import reference
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import ConformCase, Target
-from tilewright.targets.gateware import CosimCase, OnGateware, OnRtl
+from tilewright.targets.gateware import CosimCase, Gateware, OnGateware
 from tilewright.targets.users import Folders
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def cosim(
     if the program cannot run.
     """
     target = targets.get(program.target)
-    if not isinstance(target, OnRtl):
+    if not isinstance(target, Gateware):
         raise ConfigError(program.target, "has no gateware to compare", "`tilewright exec` runs the simulator")
     from tilewright.hdl.model import Wave as Span
 

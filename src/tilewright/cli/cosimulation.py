@@ -28,10 +28,7 @@ class UserVerilog:
     """The options for the RTL that a program is compared with: the user's Verilog, or an engine for our gateware."""
 
     verilog: tuple[str, ...] = taken(
-        "--verilog",
-        multiple=True,
-        metavar="FILE.v|DIR",
-        help="Compare with this Verilog of the machine instead of its gateware; may be repeated.",
+        "--verilog", multiple=True, metavar="FILE.v|DIR", help="Compare with your own Verilog of the machine."
     )
     top: str | None = taken("--top", metavar="NAME", help="The top module of --verilog.")
     engine: str = taken("--engine", metavar="ENGINE", default=ENGINE, show_default=True, help="verilator or cxxrtl.")
@@ -67,10 +64,7 @@ class Comparison:
     target: str
     launches: list[CosimCase]
     left_out: list[str]
-
-    @property
-    def differ(self) -> int:
-        return sum(bool(case.differences) for case in self.launches)
+    differ: int
 
     def to_json(self) -> dict[str, Any]:
         return {"target": self.target, "launches": [asdict(case) for case in self.launches], "left_out": self.left_out}
@@ -88,7 +82,8 @@ def compared(
     from tilewright.conform import cosim
 
     cases = _shown(program, cosim(program, samples.values if samples else None, rtl, wave), as_json)
-    return Comparison(program.target, cases, inputs.left_out(program, samples))
+    differ = sum(bool(case.differences) for case in cases)
+    return Comparison(program.target, cases, inputs.left_out(program, samples), differ)
 
 
 def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:

@@ -39,15 +39,7 @@ OnGateware: TypeAlias = "Callable[[Rtl, Wave | None], CosimCase]"
 
 
 @runtime_checkable
-class OnRtl(Protocol):
-    """A target whose launches can run on RTL: on its own gateware, or on the user's Verilog."""
-
-    def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
-        """Return a launch, with one sample, on RTL. Raises ConfigError if a tool or a part of it is missing."""
-
-
-@runtime_checkable
-class Gateware(OnRtl, Protocol):
+class Gateware(Protocol):
     """A target with gateware. The methods raise ConfigError if a tool or a part of the machine is missing."""
 
     def excess(self, config: Config) -> str:
@@ -55,6 +47,9 @@ class Gateware(OnRtl, Protocol):
 
     def rtl(self, config: Config) -> Mapping[str, str]:
         """Return the text of each file of a design for a board, by file name: Verilog, constraints, README."""
+
+    def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
+        """Return a launch, with one sample, on RTL."""
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from tests.hdl.faults import faulty, selected
 from tests.targets.vta.gateware.machines import SMALL as CONFIG
 from tests.targets.vta.gateware.machines import overwritten
@@ -265,3 +266,24 @@ def test_an_assertion_stops_the_run_and_the_waveform_shows_the_difference(
     assert max(times) in (2 * 80 + 2, 2 * 80 + 3)  # cycle 0 is at time 2; STORE starts in cycle 80
     for name in ("store_starts", "bus__w__payload"):
         assert f" {name} " in wave.read_text()
+
+
+@pytest.mark.slow
+def test_run_compares_a_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After the report, and in JSON under a key of its own."""
+    keys = {"LOG_BLOCK": 2, "LOG_INP_BUFF_SIZE": 11, "LOG_WGT_BUFF_SIZE": 12, "LOG_ACC_BUFF_SIZE": 13}
+    machine = [argument for key, value in keys.items() for argument in ("--set", f"{key}={value}")]
+    assert main(["rtl", "vta", *machine, "-o", str(tmp_path)]) == 0
+    capsys.readouterr()
+    digits = str(ROOT / "examples" / "digits" / "digits.tflite")
+    command = ["run", digits, "-t", "vta", *machine, "--verilog", str(tmp_path), "--top", "VtaSystem"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert said.index("reference     all outputs are equal") < said.index("7 launches, 0 differ")
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["verilog"]
+    assert [case["differences"] for case in told["launches"]] == [[]] * 7
+    assert main(["run", digits, "-t", "vta", "--top", "Vta"]) == 2
+    assert "--top: needs --verilog" in capsys.readouterr().err
+    assert main(["run", digits, "-t", "gemmini", "--verilog", str(tmp_path), "--top", "Vta"]) == 2
+    assert "gemmini: has no gateware to compare" in capsys.readouterr().err

@@ -171,6 +171,7 @@ def compare(
     ran = image.dram(first, 1)
     before = contents(modelled)
     base = loaded(ran, image.insns)[1]
+    config = replace(config, memory_model="delay")  # the memory of the harness
     options = _options(rtl, config)
     prepared = prepare(image.insns, config, modelled, image.bases, options)
     prepared.passes.refuse(options)
@@ -243,22 +244,22 @@ def _on_bus(
     program: Elaborated, trace: Trace, result: RtlRun, timing: str, stores: list[Stored]
 ) -> list[tuple[int, str]]:
     """Return the differences of the last beat of each STORE and of the number of cycles, in the form of `_times`."""
-    differences = []
-    last = user_rtl.last_beats(trace, program.config, timing)
-    done = 0
-    for step, move, _ in stores:
-        done += _beats(move, result.written.data.shape[1])
-        if done > len(result.written.cycle):
-            break
-        cycle = int(result.written.cycle[done - 1])
-        if last is not None and cycle != last[step]:
-            text = f"the last beat on {DATA} is in cycle {cycle} on the RTL, {last[step]} in the simulator"
-            differences.append((int(min(cycle, last[step])), f"#{step} {program.table.describe(step)}: {text}"))
-    if result.cycles != trace.end[-1]:
-        step = len(trace.end) - 1
-        text = f"ends in cycle {result.cycles} by the register `cycles`, {trace.end[-1]} in the simulator"
-        differences.append((min(result.cycles, int(trace.end[-1])), f"#{step} {program.table.describe(step)}: {text}"))
-    return differences
+    count, width = result.written.data.shape
+    seen = [(len(trace.end) - 1, "ends, by the register `cycles`,", result.cycles, int(trace.end[-1]))]
+    written = 0
+    for step, move, _ in stores * (timing in user_rtl.STORED):
+        written += _beats(move, width)
+        if written <= count:
+            ours = int(trace.end[step]) - user_rtl.STORED[timing] - max(1, program.config.dram_latency)
+            seen.append((step, f"the last beat on {DATA} is", int(result.written.cycle[written - 1]), ours))
+    return [
+        (
+            min(rtl, ours),
+            f"#{step} {program.table.describe(step)}: {what} in cycle {rtl} on the RTL, {ours} in the simulator",
+        )
+        for step, what, rtl, ours in seen
+        if rtl != ours
+    ]
 
 
 def _left(modelled: Dram, ran: Dram) -> tuple[int, str]:

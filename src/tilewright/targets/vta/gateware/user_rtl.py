@@ -14,10 +14,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.hdl.axi import LITE_ADDRESS_BITS
 from tilewright.hdl.model import Model, RtlHangs, RtlStopped, Wave
-from tilewright.hdl.verilog import Form, Naming, Pin, axi, axi_lite, chisel, clocking, plain, same_pins
+from tilewright.hdl.verilog import Form, axi, axi_lite, chisel, clocking, plain, same_pins
 from tilewright.hdl.verilog import read_register as read
 from tilewright.hdl.verilog import write_register as write
-from tilewright.sim.steps import Trace
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.header import MAP
 from tilewright.targets.vta.gateware.top import Vta, VtaSystem
@@ -69,25 +68,19 @@ SHELLS = {"VtaSystem": OURS, "vta_axi": OURS, "VTAShell": UPSTREAM, "XilinxShell
 STORED = {"tilewright": 2, "chisel": 1}
 
 
-def last_beats(trace: Trace, config: Config, timing: str) -> Array | None:
-    """Return the cycle of the last beat of each step, as if it were a STORE, int64 [n]; None if it is not known."""
-    return trace.end - STORED[timing] - max(1, config.dram_latency) if timing in STORED else None
-
-
 def forms(config: Config) -> list[Form]:
     """Return the ports that a top module may have: our own modules, and upstream's shells."""
-
-    def of(name: str, clocks: list[Pin], host: Naming, memory: Naming) -> Form:
-        pins = [*clocks, *axi_lite(host, "control", LITE_ADDRESS_BITS), *axi(memory, "bus", config.bus_bits)]
-        return Form(name, pins)
-
-    capitals = plain("s_axi_control", upper=True), plain("m_axi_gmem", upper=True)
+    shells = (
+        ("vta_axi", clocking("aclk", "aresetn", True), plain("s_axi"), plain("m_axi")),
+        ("VTAShell", clocking("clock", "reset"), chisel("io_host"), chisel("io_mem")),
+        ("XilinxShell", clocking("ap_clk", "ap_rst_n", True), plain("s_axi_control", True), plain("m_axi_gmem", True)),
+    )
     return [
-        Form("Vta", same_pins(Vta(config))),
-        Form("VtaSystem", same_pins(VtaSystem(config))),
-        of("vta_axi", clocking("aclk", "aresetn", True), plain("s_axi"), plain("m_axi")),
-        of("VTAShell", clocking("clock", "reset"), chisel("io_host"), chisel("io_mem")),
-        of("XilinxShell", clocking("ap_clk", "ap_rst_n", True), *capitals),
+        *(Form(type(component).__name__, same_pins(component)) for component in (Vta(config), VtaSystem(config))),
+        *(
+            Form(name, [*pins, *axi_lite(host, "control", LITE_ADDRESS_BITS), *axi(memory, "bus", config.bus_bits)])
+            for name, pins, host, memory in shells
+        ),
     ]
 
 

@@ -139,6 +139,6 @@ def ports(model: Model, form: Form | None, config: Config) -> EnginePorts:
     if form is None or form.name == "Engine":
         return EnginePorts(model)
     if config.frames > 1:
-        reason = "frames=2 is compared through the ports of Engine only: the PS's registers take cycles of their own"
-        raise ConfigError(f"Verilog with the ports of {form.name}", reason, "give the module Engine as the top")
+        reason = "frames=2 needs the ports of Engine: accesses to registers would delay the pages"
+        raise ConfigError(f"ports of {form.name}", reason, "give the module Engine as the top")
     return RegisterPorts(model, config)
