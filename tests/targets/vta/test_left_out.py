@@ -147,7 +147,7 @@ def test_strips_compute_the_same_sums() -> None:
         w = constant.data.reshape(-1, channels).T[:, :, None] if alone else constant.data.reshape(outputs, -1, channels)
         expected = op.accumulate(site, x[:, None], constant.data)[:, 0]
         start = np.arange(outputs) if alone else np.zeros(outputs, np.int64)
-        for form in forms(site, w.astype(np.int32), start, window, Width(3, True), machine()):
+        for form in forms(site, w.astype(np.int32), start, window, Width(3, True), machine(), split=True):
             layer, tiles, strip = form.layer, form.tiles, form.strip
             assert tiles is not None and strip
             tried += 1

@@ -36,7 +36,7 @@ from tilewright.graph.ops import (
 )
 from tilewright.graph.ops.linear import matrices
 from tilewright.graph.rounding import clamp_range, mean_factor
-from tilewright.targets.vta.compiler import parameters, strips
+from tilewright.targets.vta.compiler import narrow, parameters, strips
 from tilewright.targets.vta.compiler.constant import ReducedLayer, centred_weights, reduce_layer
 from tilewright.targets.vta.compiler.elementwise import add, rescale
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer, Requantisation, Residual
@@ -53,7 +53,6 @@ from tilewright.targets.vta.compiler.lowered import (
     width_of,
     windowed,
 )
-from tilewright.targets.vta.compiler.narrow import windows
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
@@ -158,7 +157,8 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
         # A 1x1 window is a matrix product. With a stride, only the host can lay out the pixels that are read.
         if kernel == 1 and not any(window.padding) and (window.stride == (1, 1) or not context.single):
             what = "pixels" if window.stride == (1, 1) else "the pixels that its stride reads"
-            return _matrix(site, op, part, pixels, context, what)
+            matrix = _matrix(site, op, part, pixels, context, what)
+            return _with_strips(site, op, matrix, part, window, context)
         # With few channels, im2col fills tiles that would be mostly zeros. im2col must need fewer tiles than there are
         # taps.
         if channels <= block // 2 and -(-kernel * channels // block) < kernel and not context.single:
@@ -177,21 +177,31 @@ def _with_strips(
         return lowered
     config = context.config
     row_class, column_class, correction = _classes(site, part, window)
-    clamped = windows(site, op, part, correction, context)
-    part = clamped.part if clamped else part
-    forms = strips.forms(site, part.w, part.start, window, width_of(*part.sums, config), config)
-    best = min(forms, key=lambda form: strips.least_cycles(form.layer, config), default=None)
-    if best is None or strips.least_cycles(best.layer, config) >= strips.least_cycles(lowered.layer, config):
+    clamped = narrow.windows(site, op, part, correction, context)
+    if clamped is None and prod(window.kernel) == 1:
         return lowered
-    in_strips = replace(
-        best,
-        correction=correction,
-        row_class=row_class,
-        column_class=column_class,
-        inputs=part.inputs,
-        outputs=part.outputs,
-    )
-    return replace(lowered, alternatives=(clamped.narrowed(in_strips, context) if clamped else in_strips,))
+    part = clamped.part if clamped else part
+    width = width_of(*part.sums, config)
+    forms = [
+        replace(
+            form,
+            correction=correction,
+            row_class=row_class,
+            column_class=column_class,
+            inputs=part.inputs,
+            outputs=part.outputs,
+        )
+        for form in strips.forms(site, part.w, part.start, window, width, config, split=clamped is not None)
+    ]
+    if clamped:
+        forms = [clamped.narrowed(form, context) for form in forms]
+
+    def cycles(form: Lowered) -> float:
+        least = strips.least_cycles(form.layer, config)
+        return least + (narrow.cycles(form.layer, form.layer.narrow, context) if clamped else 0)
+
+    best = min(forms, key=cycles, default=lowered)
+    return replace(lowered, alternatives=(best,)) if cycles(best) < cycles(lowered) else lowered
 
 
 def _matrix(site: Site, op: Linear, part: ReducedLayer, rows: int, context: Context, what: str) -> Lowered:
@@ -201,7 +211,7 @@ def _matrix(site: Site, op: Linear, part: ReducedLayer, rows: int, context: Cont
     block = config.block
     # Sums need not be corrected by position: a matrix has no padding.
     correction = part.corrected(part.per_tap.sum(axis=1)[None, None])
-    clamped = windows(site, op, part, correction, context)
+    clamped = narrow.windows(site, op, part, correction, context)
     part = clamped.part if clamped else part
     w = part.w.reshape(len(part.w), 1, -1)
     fold = folded_rows(w, rows, config, context.single)
@@ -234,7 +244,7 @@ def _classes(site: Site, part: ReducedLayer, window: Window) -> tuple[Array, Arr
 def _spatial(site: Site, op: Linear, part: ReducedLayer, window: Window, context: Context) -> Lowered:
     config = context.config
     row_class, column_class, correction = _classes(site, part, window)
-    clamped = windows(site, op, part, correction, context)
+    clamped = narrow.windows(site, op, part, correction, context)
     part = clamped.part if clamped else part
     w = part.w
     start = part.start

@@ -56,8 +56,8 @@ class Windows(NamedTuple):
         most = int(np.argmin(np.append(fits[::-1], False)))
         # Pixels of a folded tile share a correction, so all of their tiles are clamped, or none.
         counts = range(most + 1) if layer.fold == 1 else (0, most)[: 1 + (most == layer.out_tiles)]
-        narrow = min(counts, key=lambda count: (_cycles(layer, count, context), count))
-        if not narrow or _cycles(layer, narrow, context) > (1 - WORTH) * _cycles(layer, 0, context):
+        narrow = min(counts, key=lambda count: (cycles(layer, count, context), count))
+        if not narrow or cycles(layer, narrow, context) > (1 - WORTH) * cycles(layer, 0, context):
             return lowered
         channel = channel[layer.out_tiles - narrow :]
         offsets = np.where(channel < 0, 0, self.offset[channel])
@@ -127,7 +127,7 @@ def _channels(lowered: Lowered, count: int, block: int) -> Array:
     return np.where(rows < count * layer.fold, rows % count, -1)
 
 
-def _cycles(layer: Layer, narrow: int, context: Context) -> float:
+def cycles(layer: Layer, narrow: int, context: Context) -> float:
     """Return about the least cycles of a layer, if the sums of `narrow` channel tiles are clamped."""
     costs = costs_of(context.config, context.timing)
     more = (layer.planes - NARROW) * narrow

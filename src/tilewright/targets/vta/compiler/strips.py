@@ -33,10 +33,12 @@ def least_cycles(layer: Layer, config: Config) -> int:
     return max(work, read // beat, tiles * layer.planes * config.out.tile_bytes // beat)
 
 
-def forms(site: Site, w: Array, start: Array, window: Window, width: Width, config: Config) -> Iterator[Lowered]:
-    """Yield the strip forms of a convolution that is depthwise or has few channels.
+def forms(
+    site: Site, w: Array, start: Array, window: Window, width: Width, config: Config, split: bool
+) -> Iterator[Lowered]:
+    """Yield the strip forms of a convolution with weights w (O, T, K) that is depthwise or has few channels.
 
-    The weights are w (O, T, K). Output channel o reads K input channels, the first of which is `start[o]`.
+    Output channel o reads K input channels from `start[o]` on. `split`: whether several tiles may share the outputs.
     """
     # A tile of a depthwise layer may have any number of channels. A tile of another layer needs all channels.
     outputs, _, depth = w.shape
@@ -44,7 +46,8 @@ def forms(site: Site, w: Array, start: Array, window: Window, width: Width, conf
     if alone:
         pairs = [(channels, channels) for channels in range(1, min(config.block, outputs) + 1)]
     else:
-        pairs = [] if start.any() or max(depth, outputs) > config.block else [(depth, outputs)]
+        shares = sorted({-(-outputs // parts) for parts in range(1, outputs + 1 if split else 2)}, reverse=True)
+        pairs = [(depth, share) for share in shares if not start.any() and max(depth, share) <= config.block]
     for channels, results in pairs:
         if strip := _widest(site.input(0).shape[2], site.output.shape[2], channels, results, window, config.block):
             yield _lower_strip(site, w, alone, strip, window, width, config)
@@ -97,12 +100,12 @@ def _lower_strip(
         size=(site.input(0).shape[1], strips),
         out=(site.output.shape[1], strips),
         window=Window((height, 1), (window.stride[0], 1), (*window.padding[:2], 0, 0), (window.dilation[0], 1)),
-        in_tiles=tiles,
+        in_tiles=tiles if alone else 1,
         out_tiles=tiles,
-        link="diagonal" if tiles > 1 else "dense",
+        link="diagonal" if alone and tiles > 1 else "dense",
         planes=width.planes,
         carries=width.carries,
         packing=packing(f"strips of {strip.reads} pixels x {strip.channels} channels", config, False),
     )
-    starts = np.repeat(np.arange(tiles) * block, block)
+    starts = np.repeat(np.arange(tiles) * block * alone, block)
     return Lowered(layer, tiles_of(lanes.reshape(tiles * block, height, block), starts, layer, block), strip=strip)
