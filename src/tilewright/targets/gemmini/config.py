@@ -104,7 +104,7 @@ class Config(MachineConfig):
             )
 
     def _unbuildable(self) -> Iterator[tuple[bool, str, str]]:
-        """Yield conditions on which upstream's generator fails: the reason, with the line at 8c3f992, and the remedy."""
+        """Yield conditions on which upstream's generator (8c3f992) fails: the reason, with its line, and the remedy."""
         for unit in UNITS:
             entries = getattr(self, f"rs_{unit}")
             reason = f"rs_{unit} is {entries}, no power of two (ReservationStation.scala:118)"
