@@ -74,9 +74,9 @@ STEP_US = 10
 class StepTimes(NamedTuple):
     """The start, the end and the waits of n steps: int64 arrays [n], times in cycles.
 
-    Unit u executes the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]). For each step and queue, `giver`
-    [n, queues] is the step that pushed the popped token (as in `sim.order.Order`), and `room` [n, queues] is the step
-    whose pop made room for the pushed token (`StepTable.makes_room`).
+    Unit u executes the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]). `giver[s, q]` is the step that
+    pushed the token that step s pops from queue q (as in `sim.order.Order`). `room[s, q]` is the step whose pop made
+    room for the token that step s pushes into queue q (`StepTable.makes_room`).
     """
 
     first: Array

@@ -120,7 +120,7 @@ class Stream:
         heads: dict[str, deque[int]] = {}
         for number, issued in enumerate(self._moves):
             heads.setdefault(issued.kind, deque()).append(number)
-        for waiting in heads.values():  # a delay also delays later transfers of the kind
+        for waiting in heads.values():  # transfers of one kind keep their order
             for earlier, later in pairwise(reversed(waiting)):
                 self._moves[later].before = min(self._moves[later].before, self._moves[earlier].before)
         ended: list[int] = []  # end cycles of the compute commands whose end is known

@@ -41,7 +41,7 @@ CAUSES = {
 }
 
 
-#: The cycles of each operator, divided by name. The keys are the kinds of names: "functions" and "source lines".
+#: For each operator, its cycles by C function (key "functions") and by source line (key "source lines").
 Shares = dict[str, list[dict[str, int]]]
 
 
