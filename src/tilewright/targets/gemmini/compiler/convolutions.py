@@ -249,14 +249,14 @@ class Convolution:
         }
 
     def results(self, axis: int, first: int, count: int) -> Span:
-        """Return the results before pooling that `count` pooled results from `first` on need along an axis."""
+        """Return the span of unpooled results, along an axis, that the pooled results `first`..`first + count` need."""
         size = self.pool.kernel[axis]
         step = self.pool.stride[axis]
         padding = self.pool.padding[2 * axis]
         return _inside(first * step - padding, (count - 1) * step + size, self.out[axis])
 
     def _spans(self, axis: int, first: int, count: int) -> tuple[Span, Span]:
-        """Return two spans that `count` pooled results need along an axis: results before pooling, and inputs."""
+        """Return the spans of unpooled results and of inputs, along an axis, that the same pooled results need."""
         out = self.results(axis, first, count)
         begin = out.first * self.window.stride[axis] - self.window.padding[2 * axis]
         return out, _inside(begin, self._read(axis, out.size), self.size[axis])
