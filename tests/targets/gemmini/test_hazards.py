@@ -15,6 +15,7 @@ from tests.targets.gemmini.programs import (
     STORE,
     WS,
     Program,
+    bits,
     dumped,
     encoded,
     findings,
@@ -32,6 +33,7 @@ from tilewright.targets.gemmini.passes import Passes
 WINDOW = {"pool_stride": 1, "pool_size": 2, "out_dim": 2, "porows": 2, "pocols": 2, "orows": 3, "ocols": 3}
 POOL: Program = [("config_st", {**STORE[0][1], **WINDOW})]
 SHRUNK: Program = [("config_ld", {**LOAD[0][1], "shrunk": 1})]
+SCALED: Program = [("config_ld", {**SHRUNK[0][1], "scale": bits(0.5)})]
 REPEATED: Program = [("config_ld", {**LOAD[0][1], "stride": 0})]
 
 
@@ -90,7 +92,7 @@ def test_results_in_the_scratchpad_are_read_by_start_row_only() -> None:
 def test_a_result_that_is_read_at_once_needs_a_long_compute_before() -> None:
     start = [*LOAD, *WS, *mvin(0), *mvin(16), *FENCE]
     short = [*start, *pair(0, ACC, 16, rows=4), *pair(0, 64), *pair(64, ACC | ADD)]
-    one(short, "race", (7, 10), "streams only 4 rows")
+    one(short, "race", (7, 10), "runs with fewer than 6 rows")
     assert findings([*start, *pair(0, ACC, 16, rows=4), *pair(0, 64), *pair(0, NOTHING), *pair(64, ACC | ADD)]) == ()
     assert findings([*start, *pair(0, ACC, 16, rows=6), *pair(0, 64), *pair(64, ACC | ADD)]) == ()
 
@@ -149,7 +151,8 @@ def test_commands_that_cannot_run(commands: Program, kind: str, text: str) -> No
 @pytest.mark.parametrize(
     ("first", "second", "text"),
     [
-        ([*SHRUNK, *mvin(ACC, cols=40)], [*LOAD, *mvin(ACC | 20, BASE + 2048)], "of another width"),
+        ([*SCALED, *mvin(ACC, cols=40)], [*LOAD, *mvin(ACC | 20, BASE + 2048)], "of another width"),
+        ([*SHRUNK, *mvin(ACC)], [*LOAD, *mvin(ACC | 15, BASE + 2048)], "of another width"),
         ([*REPEATED, *mvin(ACC)], [*SHRUNK, *mvin(ACC, cols=40)], "of another width"),
         ([*STORE, *POOL, *mvout(19)], [*LOAD, *mvin(21, BASE + 2048, rows=3)], "does not see it"),
         ([*LOAD, *mvin(0), *mvin(16), *FENCE, *WS, *pair(0, 64, 16, rows=4)], WS, "streams only 4 rows"),

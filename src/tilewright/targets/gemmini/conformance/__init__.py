@@ -181,7 +181,7 @@ def _rtl(run: Run, vector: Vector) -> str:
         return ""
     memories = [_in_order(run.passes, vector)]
     # For each race, also execute the commands in the other order.
-    for kind, early, late, _ in hazards.conflicts:
+    for kind, early, late, _ in (*hazards.conflicts, *hazards.hasty):
         begin = early + 1 if kind == order.RESULT else early  # the next compute writes a preload's result
         earlier = np.insert(np.delete(np.arange(len(run.passes.prims)), late), begin, late)
         memories.append(_memory(run.passes, vector, earlier))

@@ -21,7 +21,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.hazards import legal, order, touch
 from tilewright.targets.gemmini.isa.fields import CODES, Funct
 from tilewright.targets.gemmini.isa.text import line
-from tilewright.targets.gemmini.isa.work import COMPUTE, EX, NONE, QUEUES, Work
+from tilewright.targets.gemmini.isa.work import COMPUTE, EX, LEAST_ROWS, NONE, QUEUES, SCALE_ONE, Work
 from tilewright.targets.gemmini.loops import Expansion
 
 #: Each search reports at most this number of conflicts.
@@ -34,8 +34,10 @@ DISTANCE = 3
 CONFIG_ROWS = 5
 #: The host's commands from a compute to the next pair's compute, at most, if the pair comes without a pause.
 PAIR_COMMANDS = 4
-#: If a compute reads the previous compute's result, the compute before both must stream at least this number of rows
-#: [R].
+#: Copies of an int32 row that are written before an int8 row behind them, at most, plus 1.
+HELD_ROWS = 4
+#: If a compute reads the previous compute's result, the preload of this result must run with at least this number of
+#: rows [R].
 SAFE_ROWS = 6
 
 
@@ -112,13 +114,20 @@ class Hazards:
         mark = np.where(work.code == CODES["config_ex"], order.DRAIN, 0)
         loads = work.loads
         acc = work.loads.local.acc == 1
-        wide = np.where(loads.settings["stride"] == 0, order.REPEATED, order.WIDE)
-        mark[loads.step] = np.where(loads.settings["shrunk"] == 1, order.NARROW, wide) * acc
+        held = (loads.settings["stride"] == 0) & (loads.local.rows >= HELD_ROWS)
+        scaled = np.where(loads.settings["scale"] == SCALE_ONE, order.NARROW, order.SCALED)
+        wide = np.where(held, order.REPEATED, order.WIDE)
+        mark[loads.step] = np.where(loads.settings["shrunk"] == 1, scaled, wide) * acc
         mark[loads.step[loads.dram == 0]] = order.ZERO
         execute = np.flatnonzero(queue == EX)
         writes = work.computes.preload[work.computes.c.garbage == 0]
         mark[np.intersect1d(execute[:-1][work.kind[execute[1:]] == COMPUTE], writes)] = order.WRITES
-        ranges = touch.by_step(touch.tracked(work, config, self._looped), len(queue))
+        tracked = touch.tracked(work, config, self._looped)
+        # The tracker counts four bytes for each zero of the accumulator, so with `shrunk`, the load seems to be done
+        # early, and later commands do not wait for it (Scratchpad.scala: zero_writer_bytes_read).
+        early = loads.step[(loads.dram == 0) & acc & (loads.settings["shrunk"] == 1)]
+        tracked = tracked._replace(size=np.where(np.isin(tracked.step, early), 0, tracked.size))
+        ranges = touch.by_step(tracked, len(queue))
         waits, reach = (np.full((len(queue) + more, order.QUEUES), order.NEVER) for more in (0, 1))
         after = np.full((2, order.QUEUES, config.all_spad_rows + config.acc_rows), order.NEVER)
         commands = order.Order(queue, mark, self.segment, waits, reach)
@@ -192,29 +201,39 @@ class Hazards:
         same = (segment[1:] == segment[:-1]) & (computes.config[1:] == computes.config[:-1])
         return np.append(False, same)[: len(segment)] & (computes.preload != NONE)
 
-    def _results(self) -> Iterator[Finding]:
-        """Yield computes that read the previous compute's result from the scratchpad too early."""
-        # RTL runs showed this rule [R]. A read that begins at the first row of a result fails if two conditions hold:
-        # the producer kept its weights, and the compute before the producer streamed fewer than SAFE_ROWS rows.
+    @cached_property
+    def hasty(self) -> list[list[int]]:
+        """Computes that read the previous compute's result too early, in the form of `conflicts`."""
+        # The controller knows a result once the array has begun its operation, which is five cycles after the
+        # controller has read the first row. A read that begins at the first row of the result fails if the operation
+        # has fewer rows [R]. The operation is the preload of the result together with the compute before, or the preload alone.
         computes = self.work.computes
         c = self.work.computes.c
-        rows = self.work.computes.streamed
-        weights = computes.settings["dataflow"] == 1
-        kept = (c.garbage == 0) & (c.acc == 0) & weights & (computes.w.garbage == 1)
-        hasty = kept[1:] & (rows[:-1] < SAFE_ROWS)  # hasty[i]: compute i + 2 may read the result of compute i + 1
-        for late in (np.flatnonzero(hasty[:-1] & self._pairs[2:]) + 2).tolist():
+        alone = ~self._pairs & (self.config.rtl == 2023)
+        rows = np.where(alone, LEAST_ROWS, np.append(SAFE_ROWS, computes.streamed)[:-1])
+        brings = (computes.w.garbage == 0) | (computes.settings["dataflow"] == 0)
+        rows = np.where(brings, self.config.dim if self.config.rtl == 2023 else SAFE_ROWS, rows)
+        short = (c.garbage == 0) & (c.acc == 0) & (rows < SAFE_ROWS) & (computes.preload != NONE)
+        found = []
+        for late in (np.flatnonzero(short[:-1] & self._pairs[1:]) + 1).tolist():
             for place, steps in (
                 (computes.a, computes.step),
                 (computes.d, computes.step),
                 (computes.w, computes.preload),
             ):
                 if place.garbage[late] == 0 and place.acc[late] == 0 and place.row[late] == c.row[late - 1]:
-                    text = (
-                        "{1} reads the result of {0} too early, because the compute before"
-                        f" streams only {rows[late - 2]} rows: put a fence between them"
+                    found.append(
+                        [order.RESULT, int(computes.preload[late - 1]), int(steps[late]), int(place.row[late])]
                     )
-                    pair = int(computes.preload[late - 1]), int(steps[late])
-                    yield self._pair(RACE, pair, text, int(place.row[late]))
+        return found
+
+    def _results(self) -> Iterator[Finding]:
+        for _, early, late, row in self.hasty:
+            text = (
+                "{1} reads the result of {0} too early, because the preload of {0} runs with fewer than"
+                f" {SAFE_ROWS} rows: put a fence between them"
+            )
+            yield self._pair(RACE, (early, late), text, row)
 
     def _distances(self) -> Iterator[Finding]:
         """Yield accumulations into rows that the previous compute wrote fewer than DISTANCE cycles earlier."""

@@ -24,10 +24,12 @@ QUEUES = 3
 #: queue reads its own result. DRAM_READ, DRAM_WRITE: a read follows a write, or a write follows a read. WIDTHS: a load
 #: of int32 and a load of int8 use a row.
 CROSS, ZEROS, RESULT, DRAM_READ, DRAM_WRITE, WIDTHS = range(6)
-#: Marks of commands. ZERO: a load of zeros. DRAIN: a config_ex. NARROW, WIDE: a load of int8 or int32 rows to the
-#: accumulator. REPEATED: a load of one int32 row to several rows (stride 0), which yields to int8 rows. WRITES: a
-#: preload with a result, directly before its compute.
-ZERO, DRAIN, NARROW, WIDE, REPEATED, WRITES = range(1, 7)
+#: Marks of commands. ZERO: a load of zeros. DRAIN: a config_ex. NARROW, SCALED, WIDE: a load of int8 rows, of int8 rows
+#: that the lanes scale, or of int32 rows to the accumulator. REPEATED: a load of one int32 row to several rows (stride
+#: 0), which yields to int8 rows. WRITES: a preload with a result, directly before its compute.
+ZERO, DRAIN, NARROW, SCALED, WIDE, REPEATED, WRITES = range(1, 8)
+#: A flag beside the modes READ and WRITE: the row is the last one of its block.
+TAIL = 4
 NEVER = 1 << 60
 #: The state of a row begins with the last reader of each queue and the last writer of each queue. If the row's last
 #: writer is an execute command, BEGUN is the first row of this command's result. DATA, LOW, HIGH and MODE are the last
@@ -195,8 +197,12 @@ def meet_load(order: Order, rows: Rows, last: Array, pairs: Array, step: int, at
     if early < 0 or order.segment[early] != order.segment[step]:
         return
     zeros = order.mark[step] == ZERO and rows.mode[at] == WRITE
-    overtakes = order.mark[early] == NARROW and order.mark[step] >= WIDE
-    yields = order.mark[early] == REPEATED and order.mark[step] == NARROW
+    # An unscaled int8 row is written two cycles later than an int32 row that leaves the merger in the same cycle, so it
+    # is overtaken only by the row directly behind it.
+    touch = bool(last[MODE, row] & TAIL) and row == rows.first[at]
+    narrow = order.mark[early] == SCALED or (order.mark[early] == NARROW and touch)
+    overtakes = narrow and order.mark[step] >= WIDE
+    yields = order.mark[early] == REPEATED and (order.mark[step] == NARROW or order.mark[step] == SCALED)
     # Two additions may happen in any order.
     widths = (overtakes or yields) and not rows.mode[at] & last[MODE, row] & READ
     met = rows.low[at] < last[HIGH, row] and last[LOW, row] < rows.high[at]
@@ -213,7 +219,7 @@ def keep_write(order: Order, rows: Rows, last: Array, step: int, at: int, row: i
         again = last[DATA, row] == step  # the row contains several copies of a pixel
         last[LOW, row] = min(rows.low[at], last[LOW, row]) if again else rows.low[at]
         last[HIGH, row] = max(rows.high[at], last[HIGH, row]) if again else rows.high[at]
-        last[MODE, row] = rows.mode[at]
+        last[MODE, row] = rows.mode[at] | (TAIL if row == rows.first[at] + rows.size[at] - 1 else 0)
         last[DATA, row] = -1 if order.mark[step] == ZERO else step
 
 
