@@ -1,8 +1,8 @@
 """Run the digits, kws and ic on every target and print each cycle count that differs: `python -m .. [--update]`.
 
 The table tests/golden/cycles.txt holds a line for each model, target and layer; vta is there under the timing model
-chisel, too. `--update` writes it anew. A model
-whose file is missing is left out: kws and ic are golden data (../shared or $TILEWRIGHT_SHARED).
+chisel, too. `--update` writes it anew. A model whose file is missing is left out: kws and ic are golden data (../shared
+or $TILEWRIGHT_SHARED).
 """
 
 from __future__ import annotations

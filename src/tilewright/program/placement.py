@@ -46,8 +46,8 @@ class Placement:
 
     `dtype` is the type of the elements. If `planes` is 0, the bytes of an element are adjacent (little-endian).
     Otherwise, memory has one plane for the lowest bytes of all slots, one for the next bytes, and so on. Bytes without
-    a plane are filled with the sign. If `repeats`, an element may be in several slots. `parts` int [planes, parts]:
-    see `scattered`.
+    a plane are filled with the sign. If `repeats`, an element may be in several slots. With `parts` int [planes, n],
+    each plane has n equal parts, and part i of plane p is part `parts[p, i]` of memory (NOWHERE: not stored).
     """
 
     shape: Shape
@@ -125,13 +125,6 @@ class Placement:
     ) -> Placement:
         return replace(self, slots=slots, steps=(*self.steps, _Step(arrange, collect)))
 
-    def scattered(self, parts: Array) -> Placement:
-        """Divide each plane into equal parts, and store part i of plane p as part `parts[p, i]` of the memory.
-
-        A part with the number NOWHERE is not stored: its bytes are the sign of the plane below.
-        """
-        return replace(self, parts=parts)
-
     @property
     def nbytes(self) -> int:
         if self.parts is not None:
@@ -173,7 +166,7 @@ class Placement:
         if not self.planes:
             return np.ascontiguousarray(memory).view(self.dtype).reshape(len(memory), *self.slots)
         if self.parts is not None:
-            memory = self._gathered(memory)
+            memory = self.gathered(memory)
         planes = memory.reshape(len(memory), self.planes, *self.slots)
         # The highest stored byte has the sign.
         values: Array = planes[:, -1].view(np.int8).astype(self.dtype)
@@ -182,7 +175,7 @@ class Placement:
             values |= planes[:, plane]
         return values
 
-    def _gathered(self, memory: Array) -> Array:
+    def gathered(self, memory: Array) -> Array:
         """Return the planes (S, planes, parts, bytes), uint8, of a memory with parts in other places."""
         assert self.parts is not None
         size = prod(self.slots) // self.parts.shape[1]

@@ -98,10 +98,13 @@ def extremes(graph: Graph, rng: np.random.Generator) -> dict[str, Array]:
     return {x.name: np.concatenate(samples).astype(x.dtype)}
 
 
+@pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_clamped_sums_give_the_same_codes(kind: str, brief_search: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clamped_sums_give_the_same_codes(
+    kind: str, pairs: bool, brief_search: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As many channel tiles as possible are clamped, whether this saves cycles or not."""
-    monkeypatch.setattr(narrow, "cycles", lambda layer, count, context: -float(count))
+    monkeypatch.setattr(narrow, "cycles", lambda layer, context: -float(layer.narrow + 99 * (pairs and layer.paired)))
     clamped = 0
     kinds = list(LAYERS)
     for seed, (name, config) in enumerate(MACHINES.items()):

@@ -22,13 +22,13 @@ from tilewright.sim.findings import DEADLOCK
 from tilewright.targets.vta.compiler.chain import Chain, ChainNode, Member, chains
 from tilewright.targets.vta.compiler.emit import Code, Draft, Place, TensorPlaces, draft, emit, weight_image
 from tilewright.targets.vta.compiler.legal import layer_schedule
-from tilewright.targets.vta.compiler.plan import Plan, Stage, carried, stored
+from tilewright.targets.vta.compiler.plan import Plan, carried, paired, stored
 from tilewright.targets.vta.compiler.scores import kept_on_disk
-from tilewright.targets.vta.compiler.sequence import StreamOrder, WorkList, list_work, stream_order
+from tilewright.targets.vta.compiler.sequence import Stage, StreamOrder, WorkList, list_work, stream_order
 from tilewright.targets.vta.compiler.tune import TimedChain, tuned
 from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Item, LoadTiles, earliest_loads
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, JOINED, READ, STORED, TABLES, NodeLayout
+from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, JOINED, PAIRED, READ, STORED, TABLES, NodeLayout
 from tilewright.targets.vta.passes import timed
 from tilewright.targets.vta.schedule import NONE, Schedule
 from tilewright.targets.vta.timing import DEFAULT
@@ -137,6 +137,8 @@ def _arrays(chain: Chain, places: tuple[TensorPlaces, ...], code: Code) -> dict[
         elif not lowered.layer.outputs_codes:
             if lowered.layer.by_group:
                 arrays[f"{STORED}.{position}"] = stored(member.plan)
+            if lowered.layer.paired:
+                arrays[f"{PAIRED}.{position}"] = paired(member.plan)
             if lowered.layer.carries:
                 arrays[f"{CARRIED}.{position}"] = carried(member.plan).astype(np.int32)
             tables = (lowered.inputs, lowered.outputs, lowered.correction, lowered.row_class, lowered.column_class)

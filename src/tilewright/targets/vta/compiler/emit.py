@@ -20,16 +20,8 @@ from tilewright.targets.vta.compiler.builder import LinkedStream, Operands, Stre
 from tilewright.targets.vta.compiler.kernels import Dim, RelativeKernel, Step
 from tilewright.targets.vta.compiler.layer import covered
 from tilewright.targets.vta.compiler.narrow import UNIT, offset_tiles
-from tilewright.targets.vta.compiler.plan import (
-    ParameterRoom,
-    Plan,
-    Regions,
-    SlotRegion,
-    Stage,
-    memory_of,
-    parameter_room,
-)
-from tilewright.targets.vta.compiler.sequence import StreamOrder, WorkList, stream_order
+from tilewright.targets.vta.compiler.plan import ParameterRoom, Plan, Regions, SlotRegion, memory_of, parameter_room
+from tilewright.targets.vta.compiler.sequence import Stage, StreamOrder, WorkList, stream_order
 from tilewright.targets.vta.compiler.work import (
     PARAMETERS,
     RESULT,

@@ -124,6 +124,7 @@ class Layer:
     # tiles as possible. The host puts the results in order (see plan.stored).
     by_group: int = 0
     narrow: int = 0  # the number of output channel tiles, the last ones, whose sums are clamped (see narrow.py)
+    paired: bool = False  # whether two of the other tiles share one byte of the third byte plane (see narrow.py)
 
     @cached_property
     def canonical(self) -> Layer:
@@ -159,6 +160,12 @@ class Layer:
     def more_weights(self) -> int:
         """The number of weight tiles beside those of the chunks: for residuals, or for the offsets of clamped sums."""
         return self.narrow + (self.residual is not None)
+
+    @property
+    def stored_planes(self) -> float:
+        """The byte planes that are stored, on average over all tiles."""
+        above = max(0, self.planes - NARROW) * (1 - self.narrow / self.out_tiles)
+        return min(self.planes, NARROW) + above / (1 + self.paired)
 
     @property
     def shifts(self) -> bool:

@@ -182,15 +182,9 @@ def _with_strips(
         return lowered
     part = clamped.part if clamped else part
     width = width_of(*part.sums, config)
+    tables = correction, row_class, column_class, None, part.inputs, part.outputs
     forms = [
-        replace(
-            form,
-            correction=correction,
-            row_class=row_class,
-            column_class=column_class,
-            inputs=part.inputs,
-            outputs=part.outputs,
-        )
+        Lowered(form.layer, form.tiles, *tables, form.strip)
         for form in strips.forms(site, part.w, part.start, window, width, config, split=clamped is not None)
     ]
     if clamped:
@@ -198,7 +192,7 @@ def _with_strips(
 
     def cycles(form: Lowered) -> float:
         least = strips.least_cycles(form.layer, config)
-        return least + (narrow.cycles(form.layer, form.layer.narrow, context) if clamped else 0)
+        return least + (narrow.cycles(form.layer, context) if clamped else 0)
 
     best = min(forms, key=cycles, default=lowered)
     return replace(lowered, alternatives=(best,)) if cycles(best) < cycles(lowered) else lowered

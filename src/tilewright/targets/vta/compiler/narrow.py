@@ -5,7 +5,8 @@ highest code. If the two bounds are at most 2 * FURTHEST apart, the sums are mov
 and clamped. GEMM moves the sums: it multiplies a tile of equal inputs (UNIT) by weights that add an offset to each
 channel. The correction, which the host subtracts from the sums, includes the offset.
 
-Channels whose sums do not fit two bytes come first, so that as many channel tiles as possible are clamped.
+Channels whose sums do not fit two bytes come first, so that as many channel tiles as possible are clamped. If the sums
+of the other tiles have at most SHORT bits, the third bytes of two tiles may be stored as the halves of one byte.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN
 UNIT = 127
 #: The largest distance of a sum from the middle: the top byte plane of an earlier sum may be added (Layer.carries).
 FURTHEST = (1 << 15) + CODE_MIN
+#: The bits of sums whose third byte fits half a byte.
+SHORT = 20
 #: The bits of accumulators that hold any sum with its offset.
 SUM_BITS = 32
-#: The assumed number of instructions that clamp a layer's sums and do not overlap with a store.
-INSTRUCTIONS = 8
+#: Assumed number of groups of a layer, and the fraction of the shorter of computation and stores that is not hidden.
+GROUPS = 10
+ALONE = 0.125
 #: The smallest fraction of a layer's cycles that clamping must save.
 WORTH = 0.02
 
@@ -40,12 +44,13 @@ WORTH = 0.02
 class Windows(NamedTuple):
     """A layer with its channels in order, and the offsets of its channels: `offset` int64 [channels], in units of UNIT.
 
-    `fits` bool [channels]: whether the sums of a channel may be clamped.
+    `fits`, `short` bool [channels]: whether the sums of a channel may be clamped; whether they have at most SHORT bits.
     """
 
     part: ReducedLayer
     offset: Array
     fits: Array
+    short: Array
 
     def narrowed(self, lowered: Lowered, context: Context) -> Lowered:
         """Return a lowered form of the layer with the number of clamped channel tiles that takes the fewest cycles."""
@@ -56,16 +61,25 @@ class Windows(NamedTuple):
         most = int(np.argmin(np.append(fits[::-1], False)))
         # Pixels of a folded tile share a correction, so all of their tiles are clamped, or none.
         counts = range(most + 1) if layer.fold == 1 else (0, most)[: 1 + (most == layer.out_tiles)]
-        narrow = min(counts, key=lambda count: (cycles(layer, count, context), count))
-        if not narrow or cycles(layer, narrow, context) > (1 - WORTH) * cycles(layer, 0, context):
+        short = np.append(0, np.cumsum(np.all(self.short[channel] | (channel < 0), axis=1)))
+        choices = [replace(layer, narrow=count) for count in counts]
+        choices += [
+            replace(layer, narrow=count, paired=True, carries=False)
+            for count in counts
+            if 0 < layer.out_tiles - count == short[layer.out_tiles - count] and layer.planes == NARROW + 1
+        ]
+        best = min(choices, key=lambda choice: cycles(choice, context))
+        if best == layer or cycles(best, context) > (1 - WORTH) * cycles(layer, context):
             return lowered
-        channel = channel[layer.out_tiles - narrow :]
+        if not best.narrow:
+            return replace(lowered, layer=best)
+        channel = channel[layer.out_tiles - best.narrow :]
         offsets = np.where(channel < 0, 0, self.offset[channel])
         computed = np.arange(lowered.correction.shape[2]) if lowered.outputs is None else lowered.outputs
         moved = np.unique(channel[channel >= 0])
         correction = lowered.correction.copy()
         correction[:, :, computed[moved]] += (UNIT * self.offset[moved]).astype(np.int32)
-        return replace(lowered, layer=replace(layer, narrow=narrow), correction=correction, offsets=offsets)
+        return replace(lowered, layer=best, correction=correction, offsets=offsets)
 
 
 def windows(site: Site, op: Linear, part: ReducedLayer, correction: Array, context: Context) -> Windows | None:
@@ -87,6 +101,7 @@ def windows(site: Site, op: Linear, part: ReducedLayer, correction: Array, conte
     if part.outputs is not None:
         bottom, top = bottom[part.outputs], top[part.outputs]
     low, high = sums_of(part.w, part.start, part.low, part.high, padded=True)
+    short = (low >= -(1 << SHORT - 1)) & (high < 1 << SHORT - 1)
     bottom, top = np.maximum(bottom, low), np.minimum(top, high)
     offset = np.rint(-(bottom + top) / (2 * UNIT)).astype(np.int64)
     fits = (bottom + UNIT * offset >= -FURTHEST) & (top + UNIT * offset <= FURTHEST)
@@ -94,12 +109,12 @@ def windows(site: Site, op: Linear, part: ReducedLayer, correction: Array, conte
     order = np.argsort(fits, kind="stable")
     alone = part.w.shape[2] == 1 and np.array_equal(part.start, np.arange(len(fits)))
     if (not alone and part.start.any()) or np.array_equal(order, np.arange(len(fits))):
-        return Windows(part, offset, fits)
+        return Windows(part, offset, fits, short)
     part = part._replace(w=part.w[order], outputs=order if part.outputs is None else part.outputs[order])
     if alone:  # each channel reads the input channel of the same number
         inputs = order if part.inputs is None else part.inputs[order]
         part = part._replace(inputs=inputs, low=part.low[order], high=part.high[order])
-    return Windows(part, offset[order], fits[order])
+    return Windows(part, offset[order], fits[order], short[order])
 
 
 def _bounds(site: Site, op: Linear, rounding: Rounding, low: Array, high: Array) -> tuple[Array, Array]:
@@ -127,21 +142,23 @@ def _channels(lowered: Lowered, count: int, block: int) -> Array:
     return np.where(rows < count * layer.fold, rows % count, -1)
 
 
-def cycles(layer: Layer, narrow: int, context: Context) -> float:
-    """Return about the least cycles of a layer, if the sums of `narrow` channel tiles are clamped."""
+def cycles(layer: Layer, context: Context) -> float:
+    """Return about the least cycles of a layer with clamped sums, or with shared bytes."""
     costs = costs_of(context.config, context.timing)
-    more = (layer.planes - NARROW) * narrow
-    planes = layer.planes * layer.out_tiles - more
-    once = costs.intervals.alu_immediate
-    alu = (planes - layer.out_tiles + 2 * narrow) * once
-    gemm = layer.out_tiles * (not layer.carries) + narrow
+    wide = layer.out_tiles - layer.narrow
+    alu: float = (wide * (layer.planes - 1) + layer.narrow * (NARROW + 1)) * costs.intervals.alu_immediate
+    alu += layer.paired * wide / 2 * costs.intervals.alu
+    gemm = layer.out_tiles * (not layer.carries) + layer.narrow
     compute = layer.gemm_uops() + layer.out_pixels * (alu + gemm * costs.intervals.gemm)
-    store = layer.out_pixels * planes * context.config.out.tile_bytes * costs.store_byte
-    return max(compute, store) + (narrow > 0) * (2 * costs.handover.load + INSTRUCTIONS * costs.instruction)
+    more = 3 * (layer.narrow > 0) + 2 * layer.paired  # instructions of a group
+    compute += GROUPS * costs.instruction * more
+    store = layer.out_pixels * layer.out_tiles * layer.stored_planes * context.config.out.tile_bytes * costs.store_byte
+    loads = 2 * costs.handover.load * (layer.narrow > 0)
+    return max(compute, store) + ALONE * min(compute, store) + loads
 
 
 def offset_tiles(offsets: Array) -> Array:
-    """Return weight tiles that multiply a tile of ONEs to offsets int64 [tiles, lanes]: int8 [tiles, lanes, lanes]."""
+    """Return weight tiles that multiply a tile of UNITs to offsets int64 [tiles, lanes]: int8 [tiles, lanes, lanes]."""
     block = offsets.shape[1]
     spread = (offsets[..., None] + np.arange(block)) // block  # parts that differ by at most 1, with the sum `offsets`
     assert spread.min() >= CODE_MIN and spread.max() <= CODE_MAX

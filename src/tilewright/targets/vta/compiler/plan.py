@@ -89,10 +89,14 @@ class Group(NamedTuple):
     def loads(self, layer: Layer, inputs: Range) -> tuple[TileTransfer, ...]:
         return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
 
-    def stored(self, layer: Layer, plane: int) -> int:
-        """Return the number of tiles in byte plane `plane`: the first tiles of the group."""
+    def shifted(self, layer: Layer, plane: int) -> int:
+        """Return the number of tiles that have byte plane `plane`: the first tiles of the group."""
         wide = layer.out_tiles - layer.narrow * (plane >= NARROW) - self.outs.first
         return self.pixels * min(max(0, wide), self.outs.size)
+
+    def stored(self, layer: Layer, plane: int) -> int:
+        """Return the number of tiles to store for byte plane `plane`, of which two tiles may share one."""
+        return -(-self.shifted(layer, plane) // (1 + (layer.paired and plane >= NARROW)))
 
     def planes(self, layer: Layer) -> int:
         """Return the number of byte planes of the group's results."""
@@ -288,7 +292,8 @@ class Plan:
             pooled = f"; largest of {layer.pool.kernel[0]}x{layer.pool.kernel[1]} sums, then requantised{shared}"
         return (
             f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}"
-            f"{f', {NARROW} of {layer.narrow} output channel tiles, which are clamped' if layer.narrow else ''}\n"
+            f"{f', {NARROW} of {layer.narrow} output channel tiles, which are clamped' if layer.narrow else ''}"
+            f"{'; two tiles share a byte of the third' if layer.paired else ''}\n"
             f"tile {tile.rows}x{tile.columns} pixels x {tile.output_tiles} of {layer.out_tiles} output channel tiles, "
             f"{tile.input_tiles} of {layer.depth} input channel tiles per chunk, outer loop over {self.outer_loop}"
             f"{pooled}\n"
@@ -297,18 +302,6 @@ class Plan:
             f"slots: {self.slots.inp} inp, {self.slots.wgt} wgt, {self.slots.acc} acc"
             f"{'; a residual is added to the sums' if layer.residual else ''}"
         )
-
-
-class Stage(NamedTuple):
-    """A layer's plan. `fixed`: the plan is the user's, and must stay.
-
-    `reads`: for each tensor that the layer loads as input tiles (see chain.operands), the indices of the layers that
-    write the tensor, in the order of the tensor's channels; () if the host writes the tensor.
-    """
-
-    plan: Plan
-    reads: tuple[tuple[int, ...], ...] = ()
-    fixed: bool = False
 
 
 def carried(plan: Plan) -> Array:
@@ -341,9 +334,20 @@ def stored(plan: Plan) -> Array:
     for group in plan.groups():
         tiles = _results(layer, group)
         for plane, row in enumerate(places):
-            count = group.stored(layer, plane)
-            row[tiles[:count]] = plane * plan.stored_tiles + group.first + np.arange(count)
+            count = group.shifted(layer, plane)
+            turn = np.arange(count) % max(1, group.stored(layer, plane))
+            row[tiles[:count]] = plane * plan.stored_tiles + group.first + turn
     return places
+
+
+def paired(plan: Plan) -> Array:
+    """Return, for each result tile in the upper half of a byte (Layer.paired), the tile in the lower half, int32."""
+    lower = np.full(plan.layer.out_tiles * plan.layer.out_pixels, NOWHERE, np.int32)
+    for group in plan.groups():
+        tiles = _results(plan.layer, group)[: group.shifted(plan.layer, NARROW)]
+        count = group.stored(plan.layer, NARROW)
+        lower[tiles[count:]] = tiles[: len(tiles) - count]
+    return lower
 
 
 def _results(layer: Layer, group: Group) -> Array:

@@ -14,7 +14,7 @@ from tilewright.schedule import Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.plan import Group, SlotRegion
-from tilewright.targets.vta.compiler.work import Costs, Item, RunSteps, StoreResults, shift
+from tilewright.targets.vta.compiler.work import Costs, Item, RunSteps, StoreResults, plane_steps
 
 
 class _PendingPlane(NamedTuple):
@@ -108,7 +108,7 @@ class PlaneScheduler:
     def _shift(self, index: int = -1) -> Iterator[tuple[int, Item]]:
         """Yield the first waiting shift and its store. Record the cycle if this frees a slot of layer `index`."""
         ready, owner, group, acc, plane = self._waiting.popleft()
-        steps = shift(group.stored(self._layers[owner], plane), self._costs.config.LOG_ACC_WIDTH)
+        steps = plane_steps(self._layers[owner], group, plane, self._costs.config.LOG_ACC_WIDTH)
         self._run(steps, ready)
         for run in runs(steps):
             yield owner, RunSteps(run, acc)

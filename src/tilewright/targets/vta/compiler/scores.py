@@ -24,8 +24,8 @@ from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.plan import Plan, RegionAllocator, Stage, accumulator_tiles, parameter_room
-from tilewright.targets.vta.compiler.sequence import WorkList
+from tilewright.targets.vta.compiler.plan import Plan, RegionAllocator, accumulator_tiles, parameter_room
+from tilewright.targets.vta.compiler.sequence import Stage, WorkList
 from tilewright.targets.vta.compiler.work import costs_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp

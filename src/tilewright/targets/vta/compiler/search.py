@@ -254,7 +254,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     inp_loads, wgt_loads = _loads(layer, grid, spatial, channel, chunks)
     load = inp_loads * inp + wgt_loads * wgt
     narrow = layer.narrow / layer.out_tiles
-    store = groups * (layer.planes - narrow * (layer.planes - NARROW)) * out
+    store = groups * layer.stored_planes * out
     if layer.residual is not None:
         load = load + groups * residual
     added = residual_steps(layer.residual, 1) if layer.residual else ()
@@ -344,6 +344,7 @@ def _alu_cycles(layer: Layer, intervals: Intervals) -> int:
     cycles = (layer.planes - 1) * intervals.alu_immediate
     more = layer.narrow * (2 + NARROW - layer.planes)  # two steps clamp, and shifts are missing
     cycles += int(more * intervals.alu_immediate / layer.out_tiles)
+    cycles += int(layer.paired * intervals.alu * (1 - layer.narrow / layer.out_tiles) / 2)
     if layer.kind == "max":
         cycles += intervals.alu_immediate * (1 + 2 * bool(layer.clamp)) + intervals.alu * layer.taps
     if layer.pool:

@@ -18,16 +18,7 @@ from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.epilogue import residual_steps, split_shift
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Residual, Span, covered
-from tilewright.targets.vta.compiler.plan import (
-    Chunk,
-    Group,
-    Plan,
-    RegionAllocator,
-    Regions,
-    Stage,
-    memory_of,
-    parameter_room,
-)
+from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan, RegionAllocator, Regions, memory_of, parameter_room
 from tilewright.targets.vta.compiler.planes import PlaneScheduler
 from tilewright.targets.vta.compiler.work import (
     ANYTHING,
@@ -56,6 +47,18 @@ from tilewright.targets.vta.isa.fields import Opcode
 
 #: Maximum number of accumulator tiles to clear while a launch's first loads arrive.
 IDLE = 256
+
+
+class Stage(NamedTuple):
+    """A layer's plan. `fixed`: the plan is the user's, and must stay.
+
+    `reads`: for each tensor that the layer loads as input tiles (see chain.operands), the indices of the layers that
+    write the tensor, in the order of the tensor's channels; () if the host writes the tensor.
+    """
+
+    plan: Plan
+    reads: tuple[tuple[int, ...], ...] = ()
+    fixed: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,10 +23,9 @@ from tilewright.schedule import Range
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.compiler.emit import Draft, TensorPlaces, draft
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.plan import Stage
 from tilewright.targets.vta.compiler.scores import trace_of
 from tilewright.targets.vta.compiler.search import ranked_plans
-from tilewright.targets.vta.compiler.sequence import WorkList, list_work, stream_order
+from tilewright.targets.vta.compiler.sequence import Stage, WorkList, list_work, stream_order
 from tilewright.targets.vta.compiler.work import LoadTiles, PlacedLoad, RunSteps, earliest_loads
 from tilewright.targets.vta.config import Config
 

@@ -177,6 +177,21 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
     return tuple(Step(over(tiles), AluOp.SHR, amount) for amount in amounts)
 
 
+def plane_steps(layer: Layer, group: Group, plane: int, log_acc_width: int) -> tuple[Step, ...]:
+    """Return the ALU steps before the store of byte plane `plane` of a group, from 1 on.
+
+    If two tiles share a byte, the upper tile is shifted by only half a byte, and added to the lower tile.
+    """
+    tiles = group.shifted(layer, plane)
+    stored = group.stored(layer, plane)
+    if stored == tiles:
+        return shift(tiles, log_acc_width)
+    start = np.zeros(1, np.int64)
+    added = RelativeKernel(start, start + stored, start, SINGLE, Dim(tiles - stored, 1, 1))
+    upper = Step(over(tiles - stored, stored), AluOp.SHR, 4)
+    return (*shift(stored, log_acc_width), upper, Step(added, AluOp.ADD))
+
+
 def open_group(layer: Layer, group: Group, content: int, limit: int) -> tuple[Step, ...]:
     """Return the steps that set a group's accumulators to their first values.
 
@@ -256,7 +271,7 @@ def close_group(layer: Layer, group: Group, above: Span | None, limit: int, copi
 
 def clamps(layer: Layer, group: Group) -> tuple[Step, ...]:
     """Return the ALU steps that clamp a group's sums of the last channel tiles to NARROW bytes (see narrow.py)."""
-    first = group.stored(layer, NARROW)
+    first = group.shifted(layer, NARROW)
     largest = (1 << 8 * NARROW - 1) - 1
     bounds = (AluOp.MAX, ~largest), (AluOp.MIN, largest)
     return tuple(Step(over(group.tiles - first, first), *bound) for bound in bounds) if first < group.tiles else ()
@@ -271,7 +286,7 @@ def offset_loads(plan: Plan, inp: int, wgt: int, config: Config) -> tuple[LoadTi
 
 def add_offsets(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     """Return the GEMM steps that add the offsets to a group's sums of the last channel tiles."""
-    first = group.stored(layer, NARROW)
+    first = group.shifted(layer, NARROW)
     outs = (group.tiles - first) // group.pixels
     wgt = group.outs.first + group.outs.size - outs - (layer.out_tiles - layer.narrow)
     dims = Dim(outs, group.pixels, 0, 1), Dim(group.pixels, 1)

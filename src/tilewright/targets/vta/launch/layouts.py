@@ -25,6 +25,8 @@ TABLES = ("correction", "row_class", "column_class")
 CARRIED = "carried"
 #: The array with the place of each result tile in DRAM, for a layer stored in the order of groups (see plan.stored).
 STORED = "stored"
+#: The array with the tile in the lower half of a shared byte, for each tile in the upper half (see plan.paired).
+PAIRED = "paired"
 #: The arrays that list which channels the machine reads and computes, for layers that leave out channels.
 READ = "read"
 COMPUTED = "computed"

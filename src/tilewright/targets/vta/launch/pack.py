@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from tilewright.program.program import Launch
 from tilewright.targets.vta.launch.layouts import (
     CARRIED,
     COMPUTED,
+    PAIRED,
     READ,
     STORED,
     TABLES,
@@ -96,10 +98,11 @@ class Result(NamedTuple):
     place: Placement
     carried: Array | None
     tables: tuple[Array | None, ...]
+    paired: Array | None = None
 
     def read(self, memory: Array) -> Array:
         """Decode codes or sums (S, *shape) from bytes, uint8 (S, bytes). Channels that are not computed get 0."""
-        stored = self.place.read(memory)
+        stored = self.place.read(memory) if self.paired is None else self._read_paired(memory, self.paired)
         if self.carried is not None:
             # The sums include the top byte plane of an earlier tile: see plan.carried.
             planes = self.form.planes if self.place.parts is None else (self.place.parts != NOWHERE).sum(axis=0)
@@ -108,6 +111,19 @@ class Result(NamedTuple):
             carried = np.where(self.carried[:, None] >= 0, top[:, self.carried], 0)
             stored -= carried.reshape(stored.shape)
         return self.place.collect(stored)
+
+    def _read_paired(self, memory: Array, lower: Array) -> Array:
+        """Decode sums. The third bytes of two tiles, which are -8..7, are the halves of one stored byte.
+
+        The machine adds the sum of the upper tile, shifted right by 12 bits, so bits 12..15 of this sum are subtracted.
+        """
+        planes = self.place.gathered(memory)
+        upper = np.flatnonzero(lower != NOWHERE)
+        both = planes[:, 2, lower[upper]] - (planes[:, 1, upper] >> 4)
+        low = (both + 8 & 15) - 8
+        planes[:, 2, lower[upper]] = low
+        planes[:, 2, upper] = (both - low).view(np.int8) >> 4
+        return replace(self.place, parts=None).read(planes)
 
     @property
     def correction(self) -> Array | None:
@@ -122,12 +138,12 @@ class Result(NamedTuple):
 def result_of(launch: Launch, graph: Graph, index: int, form: NodeLayout) -> Result:
     """Return the result of a launch's node number `index`, in the layout of DRAM."""
     site = graph.site(graph.node(form.node))
-    names = (CARRIED, COMPUTED, STORED, *TABLES)
-    carried, computed, stored, *tables = (launch.arrays.get(f"{name}.{index}") for name in names)
+    names = (CARRIED, COMPUTED, STORED, PAIRED, *TABLES)
+    carried, computed, stored, paired, *tables = (launch.arrays.get(f"{name}.{index}") for name in names)
     place = form.of_result(site, computed)
     if stored is not None:
-        place = place.scattered(stored)
-    return Result(site, form, place, carried, tuple(tables))
+        place = replace(place, parts=stored)
+    return Result(site, form, place, carried, tuple(tables), paired)
 
 
 def unpack(
