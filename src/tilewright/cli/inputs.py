@@ -53,7 +53,7 @@ until = click.option(
 def numbers(
     kind: Callable[[str], float], what: str
 ) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:
-    """Return a click callback that reads comma-separated numbers of type `kind`. Errors call the numbers `what`."""
+    """Return a click callback that reads comma-separated numbers of type `kind`. `what` names them in errors."""
 
     def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...] | None:
         try:

@@ -123,7 +123,7 @@ class _Modules:
 
 
 def _placed(name: str, path: tuple[str, ...], namesakes: list[tuple[str, ...]]) -> str:
-    """Return a unique name for a module: `name`, followed by as many last parts of its path as necessary."""
+    """Return a unique name for a module: `name`, and the last parts of its path that make it unique."""
     for length in range(len(path) + 1):
         end = path[len(path) - length :]
         if sum(same[len(same) - length :] == end for same in namesakes) == 1:

@@ -181,7 +181,7 @@ def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tupl
     """Run a command in a folder. Return the exit status (None: stopped after PATIENCE seconds) and the messages."""
     try:
         with started(command, folder, extra) as process:
-            from tilewright.targets.cfu.runtime import launch  # noqa: F401  import it while the compiler works
+            from tilewright.targets.cfu.runtime import launch  # noqa: F401  takes time: import it meanwhile
 
             _, messages = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:

@@ -53,7 +53,8 @@ class MainMemory:
                     size = model["dma__bytes"]
                     if not self.burst and size > LINE_BYTES:
                         raise MachineError(
-                            "CFU", f"requests {size} bytes without extension burst, at most {LINE_BYTES}"
+                            "CFU",
+                            f"requests {size} bytes; without the extension burst, at most {LINE_BYTES} are allowed",
                         )
                     self.beats = size // PORT_BYTES
                     self.first = model.cycle + (ROW_CYCLES if self.burst else LINE_CYCLES - self.beats)

@@ -206,8 +206,7 @@ class Hazards:
         """Computes that read the previous compute's result too early, in the form of `conflicts`."""
         # The controller knows a result once the array has begun its operation, which is five cycles after the
         # controller has read the first row. A read that begins at the first row of the result fails if the operation
-        # has fewer rows [R]. The operation is the preload of the result together with the compute before, or the preload
-        # alone.
+        # has fewer rows [R]. The operation is the preload of the result with the compute before, or the preload alone.
         computes = self.work.computes
         c = self.work.computes.c
         alone = ~self._pairs & (self.config.rtl == 2023)

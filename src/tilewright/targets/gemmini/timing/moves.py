@@ -332,8 +332,8 @@ def new_wide_row(m: Array) -> int:
 
 
 def scale_elements(m: Array, t: int) -> None:
-    # Each lane has a round-robin arbiter for the elements of three rows. All arbiters make the same choice, because all
-    # lanes have the same remaining elements: the first element after the previous choice, in cyclic order.
+    # Each lane has a round-robin arbiter for the elements of three rows. An arbiter chooses the first remaining element
+    # after its previous choice, in cyclic order. All lanes have the same remaining elements, so all choices are equal.
     places = 3 * lane_elements(m)
     best = 2 * places
     chosen = -1

@@ -143,7 +143,8 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     if not _may_store_resets(program, rows):
         return {}
-    # The last writer of each out tile, if this writer was a reset. A STORE of such a tile needs the sum of the reset.
+    # The last writer of each out tile, if this writer was a reset. A STORE of such a tile needs the sum that the reset
+    # would have accumulated.
     writer = np.full(config.out.depth, -1, np.int64)
     stored: dict[int, list[Array]] = {}
     resets = kernels.resets.tolist()

@@ -44,7 +44,7 @@ class Chips(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The shape of tiles. `out_memory`: whether STORE reads a separate memory. `in_lanes`: whether `products` works."""
+    """The shape of tiles. `out_memory`: whether STORE reads a separate memory. `in_lanes`: see the function."""
 
     batch: int
     block: int

@@ -82,7 +82,9 @@ def require_layer(name: str, image: LayerImage) -> None:
             low, high = (-128, 127) if image.layer[f"{operand}_signed"] else (0, 255)
             if not low <= (zero := image.layer[f"z{operand}"]) <= high:
                 reason = f"has z{operand}={zero}; with window=1 the gateware takes zero points within {low}..{high}"
-                raise MachineError(f"layer '{name}'", reason, "use a zero point that is a code")
+                raise MachineError(
+                    f"layer '{name}'", reason, "quantise the tensor so that its zero point is in this range"
+                )
 
 
 #: The word width in bits of each store that the PS fills.

@@ -6,9 +6,9 @@ A group is a set of outputs that are summed together (in convolutions), an itera
 layers), or an element (in pools).
 
 In the layouts chw and hwc, the words of a convolution are contiguous in DDR, so a window may extend into another block.
-A store has one block, and a load happens whenever the loader reads a word of another block. The loader's loops are,
-outermost first: output channel, position, group of channels, and then channel and tap (chw) or tap and channel (hwc).
-For padding, it reads no words.
+A block store has room for one block. When the loader reads a word of another block, that block is loaded. The loader's
+loops are, outermost first: output channel, position, group of channels, and then channel and tap (chw) or tap and
+channel (hwc). For padding, the loader reads no words.
 """
 
 from __future__ import annotations
