@@ -131,7 +131,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _depth(text: str) -> int:
-    # Remove escaped quotes; then every second part between quotes lies outside of strings.
+    # Remove escaped quotes, and split at the others: parts 0, 2, 4 .. lie outside of strings.
     outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2]).encode()
     brackets = np.frombuffer(outside.translate(None, _BRACKETS), np.uint8)
     # ASCII bit 2 is set in ] and }, and clear in [ and {: an opening bracket adds 1, a closing bracket subtracts 1.

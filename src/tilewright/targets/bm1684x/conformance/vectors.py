@@ -192,9 +192,9 @@ def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients
 def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
     """Return a message about the first difference between estimated cycles and the stored timeline, or "".
 
-    The cycles of convolutions, matrix products and pools must match exactly. Transfers and the total may differ by the
-    fraction TOLERANCE, and each transfer may differ by at least 1 cycle. If the stored total is null, the totals are
-    not compared.
+    The cycles of convolutions, matrix products and pools must match exactly. Those of transfers, and
+    the total, may differ from the vector's by the fraction TOLERANCE; 1 cycle of difference is always allowed. A stored
+    total of null is not compared.
     """
     total = 0
     lines: dict[str, list[Mapping[str, Any]]] = {engine: [] for engine in QUEUES}

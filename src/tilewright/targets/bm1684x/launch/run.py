@@ -263,7 +263,7 @@ class PreparedLaunch:
 
     @property
     def products(self) -> Array:
-        """For each layer, the cycles of only its convolutions and matrix products, per launch: int64 [layers]."""
+        """The cycles of the convolutions and matrix products of each layer of the launch: int64 [layers]."""
         cycles = np.where(self.executed > 0, self.trace.end - self.trace.start, 0)
         return np.bincount(self.layers, cycles, self.image.count).astype(np.int64)
 

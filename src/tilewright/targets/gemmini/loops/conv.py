@@ -326,7 +326,7 @@ def _output_columns(shape: TileShape, krow: Array, kcol: Array, orow: Array) -> 
 
 
 def _output_row(shape: TileShape, zero_row: bool, zero_column: int) -> tuple[list[int], list[int], int]:
-    """Return the first column of each step of a row, the skipped steps before each step, and all skipped steps.
+    """Return the first column of each step of a row, how many steps are skipped before it, and in the whole row.
 
     The kernel is at inserted zeros in the whole row (`zero_row`), or in every second column (`zero_column`).
     """

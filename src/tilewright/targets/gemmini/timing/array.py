@@ -52,7 +52,7 @@ class Operation:
     """An operation that the controller requests from the array."""
 
     total = PLAIN
-    entry = saved(RULE.entry, among=EX)  # the station entry of the preload with the result; -1: no result
+    entry = saved(RULE.entry, among=EX)  # of the preload that says where the result goes; -1: no result
     local = saved(RULE.local_result, of="entry")
     rows = PLAIN
     os = PLAIN

@@ -35,7 +35,7 @@ from tilewright.targets.vta.steps.micro_kernel import FIELDS, Kernels
 from tilewright.targets.vta.steps.moves import moves
 from tilewright.targets.vta.timing import MODELS
 
-#: Maximum GEMM micro-ops of a layer with several byte planes for which a longer search pays off.
+#: A longer search pays off for layers with several byte planes and at most this many GEMM micro-ops.
 SMALL = 20_000
 #: The OVERHEAD of such small layers.
 FINE_OVERHEAD = 0.5

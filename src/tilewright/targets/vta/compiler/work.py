@@ -61,7 +61,7 @@ class LoadTiles(NamedTuple):
 
     @property
     def tiles(self) -> Range:
-        """The tiles of the slot that a load with a single part fills."""
+        """The tiles of the slot that the load fills. The load has a single part."""
         ((_, part),) = self.parts
         return Range(part.at, part.length)
 

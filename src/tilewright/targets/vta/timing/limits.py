@@ -64,7 +64,7 @@ def of_layers(program: Elaborated, layer: Array | None, count: int, timing: str)
 
 
 def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Array]:
-    """Return each instruction's cycles on four resources: GEMM, ALU, read bus (its own fetch included), and write bus.
+    """Return each instruction's cycles on four resources: GEMM, ALU, read bus (fetch included), and write bus.
 
     In a model without a shared DRAM port (ideal), the read bus only has the reads of `load`.
     """

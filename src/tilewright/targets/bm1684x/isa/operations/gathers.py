@@ -231,7 +231,7 @@ looked: Mapping[str, Any] = {"deciding": ("x",), "arithmetic": (), "touches": to
 define(TIU, "table_lookup", "x table fill", partial(gather, _entries, source="table"), *looks, **looked)
 
 
-#: Moves copy bits, so the types are unsigned.
+#: A move only copies bits, so its types are unsigned.
 BITS = Type("res0_prec")
 INDEX = Type("opd1_prec")
 #: Two codes of the field opd0_str: a table that all channels of a lane share, and rows aligned to 64 bytes.

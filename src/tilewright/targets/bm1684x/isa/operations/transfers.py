@@ -60,7 +60,7 @@ moves("static_bcast", "x", broadcast, same_type, places=())
 moves("static_distribute", "x", cw_transposed, same_type, places=(rules.first_of_lanes,))
 
 
-#: Moves copy bits, so the type is unsigned.
+#: A move only copies bits, so its type is unsigned.
 OF_RESULT = Type("res0_prec")
 
 
