@@ -149,7 +149,7 @@ class VtaWalk(Walk):
     def sums(self, state: State, tensor: str) -> tuple[Array, Array] | None:
         self.placed(tensor)
         _, first, result = self._held[tensor]
-        if result is None or result.form.codes or result.correction is None:
+        if result is None or result.form.codes or result.correction is None or result.clamped:
             return None
         sums = result.read(state.dram(first, result.place.nbytes)[None])[0]
         return sums.astype(np.int64), np.broadcast_to(result.correction, sums.shape).astype(np.int64)

@@ -126,6 +126,11 @@ class Result(NamedTuple):
         return replace(self.place, parts=None).read(planes)
 
     @property
+    def clamped(self) -> bool:
+        """Whether some sums are clamped to fewer bytes, to others with the same codes."""
+        return self.place.parts is not None and bool((self.place.parts == NOWHERE).any())
+
+    @property
     def correction(self) -> Array | None:
         """The contribution of zero points to the sums, int32, broadcastable to (S, *shape); None without tables."""
         correction, rows, columns = self.tables
