@@ -14,7 +14,7 @@ def main(pattern: str = "") -> None:
     print("| block | properties | method | seconds | faults |\n|---|---|---|---|---|")
     for proof in proofs:
         outcome, seconds = proof.run()
-        tried = list(faults(proof, 20))
+        tried = list(faults(proof, 20, 10_000))
         noticed = sum(why not in ("", "no answer") for _, why in tried)
         held += not outcome.why
         planted += len(tried)

@@ -54,6 +54,8 @@ class Bench(Elaboratable):
                 self.parts[path + name] = part
                 part._MustUse__silence = True
                 inner._named_submodules[name] = (self._opened(part, f"{path}{name}."), src)
+        if not path:
+            self.opened = inner._statements
         for statements in inner._statements.values():
             for statement in statements:
                 for signal in statement._lhs_signals():
@@ -94,6 +96,13 @@ class Bench(Elaboratable):
         """Drive an input of the block."""
         self.m.d.comb += Value.cast(port).eq(value)
         self.ports = {name: pair for name, pair in self.ports.items() if pair[0] is not Value.cast(port)}
+
+    def cut(self, name: str) -> None:
+        """Make a register of the block an input, with any value in each cycle."""
+        signal = self.signals[name]
+        for statements in self.opened.values():
+            statements[:] = [each for each in statements if signal not in each._lhs_signals()]
+        self.ports[f"cut_{name}"] = (signal, None)
 
     def past(self, value: Any, cycles: int = 1) -> Any:
         """Return the value of some cycles ago."""

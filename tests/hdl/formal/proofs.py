@@ -7,20 +7,16 @@ from zlib import crc32
 
 import numpy as np
 
-from tests.hdl.formal import arbiters, queues, rounding
+from tests.hdl.formal import addresses, arbiters, floats, queues, rounding
 from tests.hdl.formal.bench import Proof
 
-ALL: list[Proof] = [*queues.PROOFS, *arbiters.PROOFS, *rounding.PROOFS]
+ALL: list[Proof] = [*queues.PROOFS, *arbiters.PROOFS, *addresses.PROOFS, *rounding.PROOFS, *floats.PROOFS]
 
 
-#: Milliseconds for a question about a fault.
-LIMIT = 2_000
-
-
-def faults(proof: Proof, count: int) -> Iterator[tuple[str, str]]:
+def faults(proof: Proof, count: int, limit: int) -> Iterator[tuple[str, str]]:
     """Plant up to `count` faults in the block, one at a time. Yield each, and why the proof fails ("": it holds).
 
-    The proof still holds where a fault changes nothing, such as a bit that is cut off.
+    A question about a fault may take `limit` milliseconds. The proof still holds where a fault changes nothing, such as a bit that is cut off.
     """
     design = proof.design
     kinds = design.faults()
@@ -28,4 +24,4 @@ def faults(proof: Proof, count: int) -> Iterator[tuple[str, str]]:
     for place in rng.permutation(len(kinds))[:count].tolist():
         kind, number = kinds[place]
         node = design.nodes[number]
-        yield f"{kind} of {node.op} {number}", proof.check(design.faulty(kind, number), LIMIT).why
+        yield f"{kind} of {node.op} {number}", proof.check(design.faulty(kind, number), limit).why
