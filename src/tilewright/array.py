@@ -103,3 +103,16 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def nibbles(packed: Array) -> Array:
+    """Return the signed 4-bit values in bytes, low half first: int8 (..., 2n) of uint8 (..., n)."""
+    halves = np.stack((packed & 15, packed >> 4), axis=-1).reshape(*packed.shape[:-1], -1)
+    return ((halves ^ 8).astype(np.int8) - 8).astype(np.int8)
+
+
+def in_nibbles(values: Array) -> Array:
+    """Return values of -8..7 in bytes of two values, low half first: the inverse of `nibbles`."""
+    halves = values.astype(np.uint8).reshape(*values.shape[:-1], -1, 2) & 15
+    packed: Array = halves[..., 0] | halves[..., 1] << 4
+    return packed

@@ -29,7 +29,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     return run
 
 
-@pytest.mark.parametrize("target", targets.names())
+@pytest.mark.parametrize(
+    "target", [pytest.param(name, marks=[pytest.mark.slow] * (name == "vta")) for name in targets.names()]
+)
 def test_a_compiled_program_has_the_explanation_of_its_model(target: str, tmp_path: Path, said: Said) -> None:
     path = str(tmp_path / "p.twp")
     said("compile", MODEL, "-t", target, "-o", path)

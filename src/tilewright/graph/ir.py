@@ -16,7 +16,7 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, plain
 from tilewright.graph.rounding import Rounding
 from tilewright.graph.takes import Takes
-from tilewright.graph.tensor import CODES, Located, Named, Quant, Tensor, type_of
+from tilewright.graph.tensor import CODES, INT4, Located, Named, Quant, Tensor, type_of
 
 __all__ = ["KINDS", "Graph", "Node", "Op", "Pixels", "Quant", "Shape", "Site", "State", "Tensor", "fresh_name"]
 
@@ -58,9 +58,10 @@ class Op(ABC):
     def refusal(self, site: Site, takes: Takes) -> str:
         """Return the reason why a machine with the capabilities `takes` cannot run a node, or ""."""
         x = site.input(0)
-        for tensor in (x, site.output) if takes.stores else (x,):
-            if tensor.dtype not in takes.dtypes:
-                reason = f"{self.label} of {tensor.dtype} ('{tensor.name}') is not supported"
+        ends = (x, site.output) if takes.stores else (x,)
+        for tensor in (*ends, *(end for end in (*site.inputs, *site.outputs) if end and end.code_type == INT4)):
+            if tensor.code_type not in takes.dtypes:
+                reason = f"{self.label} of {tensor.code_type} ('{tensor.name}') is not supported"
                 return f"{reason}; {' and '.join(takes.dtypes)} codes are"
         if x.data is not None:
             return f"the constant input '{x.name}' is not supported"

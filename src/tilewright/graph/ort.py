@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError, printable
-from tilewright.graph.tensor import DTYPES, MAX_COMPUTED, Named
+from tilewright.graph.tensor import DTYPES, INT4, MAX_COMPUTED, Named
 from tilewright.install import hint
 
 #: The domain of onnxruntime's own operators.
@@ -260,8 +260,10 @@ def _attribute(call: Call, name: str, text: str) -> Any:
 
 
 def value_info(name: str, kind: ValueType) -> Any:
-    helper = package("onnx").helper
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype)), kind.shape)
+    onnx = package("onnx")
+    int4 = kind.dtype == INT4
+    number = onnx.TensorProto.INT4 if int4 else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype))
+    return onnx.helper.make_tensor_value_info(name, number, kind.shape)
 
 
 def _declared_type(call: Call, inferred: Any, limit: int) -> ValueType:
@@ -282,14 +284,14 @@ def bounded(call: Call, value: ValueType, limit: int = MAX_COMPUTED) -> ValueTyp
 
 
 def dtype_of(number: int, where: str) -> str:
-    """Return the dtype of an ONNX element type number. Raises UnsupportedError if the dtype is not in DTYPES."""
+    """Return the dtype of an ONNX element type number: one of DTYPES, or INT4. Raises UnsupportedError for others."""
     onnx = package("onnx")
     try:
         name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name
         name = "string" if name == "object" else name
     except (KeyError, ValueError, TypeError):
         name = f"number {number}"
-    if name not in DTYPES:
+    if name not in (*DTYPES, INT4):
         raise UnsupportedError(where, f"has the element type {name}", f"supported are {', '.join(DTYPES)}")
     return name
 

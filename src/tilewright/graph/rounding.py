@@ -25,7 +25,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError, ModelError, one_of, option
-from tilewright.graph.tensor import Tensor
+from tilewright.graph.tensor import Tensor, code_limits
 
 RequantRule = Literal["double", "away", "float", "reduced", "shift", "pow2"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
@@ -164,7 +164,7 @@ def clamp_range(
     activation: Activation, scale: float, zero_point: int, dtype: str = "int8", half_even: bool = False
 ) -> tuple[int, int]:
     """Return the smallest and largest output code under an activation. `half_even` selects the rounding of XNNPACK."""
-    info = np.iinfo(dtype)
+    least, most = code_limits(dtype)
 
     def code(real: float | None, limit: int) -> int:
         if real is None:
@@ -174,7 +174,7 @@ def clamp_range(
         return int(np.rint(steps + np.float32(zero_point)) if half_even else zero_point + int(round_half_away(steps)))
 
     low, high = BOUNDS[activation]
-    return max(info.min, code(low, info.min)), min(info.max, code(high, info.max))
+    return max(least, code(low, least)), min(most, code(high, most))
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Requant:
             real32 = np.float32(x.scale) * w.scales.astype(np.float32) / np.float32(out.scale)
         too_much = not np.all(real < MAX_FACTOR)
         out.fail_if(too_much, f"would be scaled by {np.max(real):g}; {FACTOR_LIMIT}", "check its scale")
-        low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
+        low, high = clamp_range(activation, out.scale, out.zero_point, out.code_type, half_even)
         return cls(real, real32, out.zero_point, low, high, out.dtype)
 
     def apply(self, acc: Array, rule: RequantRule) -> Array:

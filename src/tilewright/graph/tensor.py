@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ MAX_COMPUTED = 1 << 24
 #: Types of quantised codes.
 CODES = ("int8", "uint8", "int16")
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
+#: The code type of computed codes of 4 bits. Their arrays are int8.
+INT4 = "int4"
 
 
 class Located(ABC):
@@ -64,9 +67,18 @@ class Quant:
     zero_point: tuple[int, ...]
     axis: int = 0
 
+    #: The number of bits of each code; None: all bits of the tensor's dtype.
+    bits: ClassVar[int | None] = None
+
     @property
     def per_channel(self) -> bool:
         return len(self.scale) > 1
+
+
+class Int4(Quant):
+    """The quantisation of computed codes of 4 bits, in arrays of int8. Constants of 4 bits are plain int8 values."""
+
+    bits = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +94,11 @@ class Tensor(Located):
     @property
     def where(self) -> str:
         return f"tensor '{self.name}'"
+
+    @property
+    def code_type(self) -> str:
+        """The element type, which is INT4 for codes of 4 bits, whose dtype is int8."""
+        return INT4 if self.quant and self.quant.bits else self.dtype
 
     @property
     def size(self) -> int:
@@ -133,7 +150,7 @@ class Tensor(Located):
 
     def same_codes(self, other: Tensor) -> bool:
         """Return whether both tensors have the same scale and zero point. Raises ModelError for scales per channel."""
-        return (self.scale, self.zero_point) == (other.scale, other.zero_point)
+        return (self.scale, self.zero_point, self.code_type) == (other.scale, other.zero_point, other.code_type)
 
     def check(self) -> None:
         """Check type, size, data and quantisation. Raises ModelError for a contradiction."""
@@ -159,13 +176,23 @@ class Tensor(Located):
         zeros = len(quant.zero_point)
         self.fail_if(zeros != scales, f"has {scales} scales but {zeros} zero points")
         if self.dtype in CODES:
-            info = np.iinfo(self.dtype)
-            inside = all(info.min <= zero <= info.max for zero in quant.zero_point)
-            self.fail_if(not inside, f"has a zero point outside the range of {self.dtype}")
+            low, high = code_limits(self.code_type)
+            inside = all(low <= zero <= high for zero in quant.zero_point)
+            self.fail_if(not inside, f"has a zero point outside the range of {self.code_type}")
+            wrong = quant.bits and (self.dtype != "int8" or self.data is not None)
+            self.fail_if(wrong, f"has codes of {quant.bits} bits, but is a constant or {self.dtype}")
         fits = 0 <= quant.axis < len(self.shape) and self.shape[quant.axis] == scales
         reason = f"has {scales} scales for axis {quant.axis} of shape {list(self.shape)}"
         self.fail_if(quant.per_channel and not fits, reason)
 
 
+def code_limits(code_type: str) -> tuple[int, int]:
+    """Return the smallest and the largest code of a Tensor's `code_type`."""
+    if code_type == INT4:
+        return -8, 7
+    info = np.iinfo(code_type)
+    return int(info.min), int(info.max)
+
+
 def type_of(tensor: Tensor) -> str:
-    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
+    return f"{tensor.code_type}[{','.join(map(str, tensor.shape))}]"

@@ -10,7 +10,7 @@ from tilewright.errors import ModelError, in_file
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph
 from tilewright.graph.layout import channels_last
-from tilewright.graph.tensor import Tensor
+from tilewright.graph.tensor import INT4, Tensor
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import SAME, Builder, Coded, Fused, one_scale
 from tilewright.model.onnx_file import CUSTOM, RawNode, as_json
@@ -79,6 +79,8 @@ def _emit_unfused(builder: Builder, node: RawNode) -> None:
             return
     # Operators that only move reals become operators of the graph, so that transposes can cancel; onnxruntime runs all
     # other operators on reals.
+    narrow = INT4 in (network.dtype(name) for name in (*node.inputs, *node.outputs) if name)
+    node.refuse_if(narrow, f"{node.op_type} of {INT4} is not supported", "quantise with one scale, or to int8")
     outputs = [Tensor(name, network.types[name].shape, network.types[name].dtype) for name in node.outputs]
     same_type = len(outputs) == 1 and bool(node.inputs) and network.dtype(node.inputs[0]) == outputs[0].dtype
     if node.op_type in SAME and same_type:

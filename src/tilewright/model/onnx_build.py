@@ -13,9 +13,9 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site, fresh_name
 from tilewright.graph.layout import TO_NCHW, TO_NHWC
 from tilewright.graph.rounding import Activation
-from tilewright.graph.tensor import Named, Quant, Tensor
+from tilewright.graph.tensor import INT4, Named, Quant, Tensor
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, OnnxNetwork
+from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, OnnxNetwork, widened
 
 #: Operators that return their input's elements in the same order.
 SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
@@ -24,6 +24,8 @@ MOVES = {*SAME, "Transpose", "Slice", "Gather", "Split", "Expand", "Tile", "Resi
 MOVES |= {"DepthToSpace", "SpaceToDepth"}
 #: Operators whose second operand is weights. Weights may have another type than activations, and a scale per channel.
 LINEAR = ("Conv", "Gemm", "MatMul")
+#: Other operators that the graph computes on codes of 4 bits, without onnxruntime's kernels.
+NARROW = ("Add", "Mul", "Concat", "Requantize")
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ def has_kernel(network: OnnxNetwork, fused: Fused) -> bool:
     activations = fused.inputs[:1] if fused.op_type in LINEAR else fused.inputs
     ends = (*activations, *(coded for coded in fused.outputs if coded.quant))
     dtypes = {network.dtype(coded.tensor) for coded in ends}
-    if len(dtypes) > 1 or not all(one_scale(network, coded) for coded in ends):
+    mixed = len(dtypes) > 1 and not (fused.op_type in LINEAR and dtypes == {"int8", INT4})
+    if mixed or not all(one_scale(network, coded) for coded in ends):
         return False
     if fused.op_type in MOVES:
         return all(coded.quant == fused.inputs[0].quant for coded in fused.outputs) and _moves_codes(network, fused)
@@ -88,7 +91,7 @@ def has_kernel(network: OnnxNetwork, fused: Fused) -> bool:
         if fused.op_type == "Gemm" and quant and quant.per_channel and (len(quant.scale),) != columns:
             return False
         return weights in CODES and not (dtypes == {"int8"} and weights == "uint8")
-    return True
+    return INT4 not in dtypes or fused.op_type in NARROW
 
 
 def _moves_codes(network: OnnxNetwork, fused: Fused) -> bool:
@@ -144,7 +147,8 @@ class Builder:
     def value(self, name: str) -> str:
         """Return `name`. If there is no tensor for this ONNX value yet, add a tensor without quantisation."""
         if name and name not in self.tensors:
-            self.tensors[name] = replace(self.result(Coded(name, None)), data=self.network.constants.get(name))
+            data = self.network.constants.get(name)
+            self.tensors[name] = replace(self.result(Coded(name, None)), data=None if data is None else widened(data))
         return name
 
     def tensor_of(self, coded: Coded) -> str:
@@ -166,6 +170,7 @@ class Builder:
 
     def constant(self, hint: str, data: Array, quant: Quant | None = None) -> str:
         name = self.fresh(hint)
+        data = widened(data)
         self.tensors[name] = Tensor(name, data.shape, data.dtype.name, quant, np.array(data, order="C"))
         return name
 
@@ -178,7 +183,7 @@ class Builder:
 
     def result(self, coded: Coded) -> Tensor:
         kind = self.network.types[coded.tensor]
-        return Tensor(coded.tensor, kind.shape, kind.dtype, coded.quant)
+        return Tensor(coded.tensor, kind.shape, "int8" if kind.dtype == INT4 else kind.dtype, coded.quant)
 
     def emit(self, name: str, op: ops.Op, inputs: Sequence[str], *outputs: Tensor) -> None:
         self.tensors |= {tensor.name: tensor for tensor in outputs}

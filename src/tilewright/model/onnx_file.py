@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, nibbles
 from tilewright.errors import ModelError, UnsupportedError, printable, shown
 from tilewright.fields import decode, naming, parsed
 from tilewright.graph.ir import Pixels
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
-from tilewright.graph.tensor import MAX_ELEMENTS, Named
+from tilewright.graph.tensor import INT4, MAX_ELEMENTS, Named
 from tilewright.model.shapes import MAX_RANK, Shapes, cut, declared, domain_remedy, fixed_shapes
 
 MAX_BYTES = 1 << 31  # protobuf's own limit
@@ -219,7 +219,10 @@ def _inputs(values: Iterable[Any], given: Shapes | None) -> dict[str, ValueType]
         types[name(value.name)] = value.type.tensor_type.elem_type
         inputs.append(declared(value))
     shapes = fixed_shapes(inputs, given)
-    return {title: ValueType(dtype_of(kind, f"input '{title}'"), shapes[title]) for title, kind in types.items()}
+    kinds = {title: dtype_of(kind, f"input '{title}'") for title, kind in types.items()}
+    for title in (title for title, kind in kinds.items() if kind == INT4):
+        raise UnsupportedError(f"input '{title}'", f"is {INT4}", "begin with a QuantizeLinear of a float32 input")
+    return {title: ValueType(kind, shapes[title]) for title, kind in kinds.items()}
 
 
 def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
@@ -236,11 +239,11 @@ def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
 def _tensor(tensor: Any, path: Path, where: str) -> Array:
     """Return the values of a TensorProto. Raises ModelError if the data does not have the declared size and type."""
     where = printable(where[:40]) if not where.isprintable() else where
-    dtype = np.dtype(dtype_of(tensor.data_type, where))
-    shape = tuple(tensor.dims)
-    if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
-        limit = f"the limit is {MAX_RANK} axes and {MAX_ELEMENTS} elements"
-        raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {limit}")
+    name = dtype_of(tensor.data_type, where)
+    if name == INT4:
+        return _int4(tensor, path, where)
+    dtype = np.dtype(name)
+    shape = _shape(tensor, where)
     # The data have one of three forms: bytes in another file, bytes in this file, or a list of numbers.
     count = prod(shape)
     if tensor.data_location == tensor.EXTERNAL:
@@ -259,6 +262,30 @@ def _tensor(tensor: Any, path: Path, where: str) -> Array:
     if len(content) != count * dtype.itemsize:
         raise ModelError(where, f"holds {len(content)} bytes of data for {dtype}{list(shape)}")
     return np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
+
+
+def _int4(tensor: Any, path: Path, where: str) -> Array:
+    """Return a constant of 4-bit values, as an array of onnx's own type int4. A byte of the file has two values."""
+    shape = _shape(tensor, where)
+    size = -(-prod(shape) // 2)
+    if tensor.data_location == tensor.EXTERNAL:
+        content = np.frombuffer(_external(tensor, path, where, size), np.uint8)
+    elif tensor.HasField("raw_data"):
+        content = np.frombuffer(tensor.raw_data, np.uint8)
+    else:
+        content = np.array(tensor.int32_data, np.int64).astype(np.uint8)
+    if content.size != size:
+        raise ModelError(where, f"holds {content.size} bytes of data for {INT4}{list(shape)}")
+    kind = package("onnx").helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return nibbles(content)[: prod(shape)].reshape(shape).astype(kind)
+
+
+def _shape(tensor: Any, where: str) -> tuple[int, ...]:
+    shape = tuple(tensor.dims)
+    if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
+        limit = f"the limit is {MAX_RANK} axes and {MAX_ELEMENTS} elements"
+        raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {limit}")
+    return shape
 
 
 def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:

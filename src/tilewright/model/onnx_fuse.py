@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ops.linear import MAX_LIFT
 from tilewright.graph.rounding import Activation
+from tilewright.graph.tensor import code_limits
 from tilewright.model.onnx_build import MOVES, Coded, Fused, has_kernel, is_unscaled, one_scale
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import ACTIVATIONS, DEQUANTIZE, JOINED, QUANTIZE, OnnxNetwork
@@ -129,7 +130,7 @@ class _Patterns:
         if not one_scale(self.network, after):
             return None
         # The codes above the zero point are real numbers up to `largest`. A Clip must not clamp any of these.
-        largest = (np.iinfo(self.network.dtype(after.tensor)).max - after.quant.zero_point[0]) * after.quant.scale[0]
+        largest = (code_limits(self.network.dtype(after.tensor))[1] - after.quant.zero_point[0]) * after.quant.scale[0]
         low, high = self._bounds(chain[1]) if chain[1].op_type == "Clip" else (0, np.inf)
         return after if low == 0 and high >= largest - SLACK else None
 
@@ -226,13 +227,13 @@ class _Patterns:
         # The quantisation itself clips to the range of codes. A Relu or Clip that clips no more than this is redundant.
         if codes.quant is None or not one_scale(self.network, codes):
             return False
-        info = np.iinfo(self.network.dtype(codes.tensor))
+        least, most = code_limits(self.network.dtype(codes.tensor))
         scale = codes.quant.scale[0]
         zero = codes.quant.zero_point[0]
         if node.op_type == "Relu":
-            return zero == info.min
+            return zero == least
         low, high = self._bounds(node)
-        return low - (info.min - zero) * scale < SLACK and (info.max - zero) * scale - high < SLACK
+        return low - (least - zero) * scale < SLACK and (most - zero) * scale - high < SLACK
 
     def _bounds(self, clip: RawNode) -> tuple[float, float]:
         # The limits are attributes up to opset 10, and inputs from opset 11 on. A limit that is computed at run time

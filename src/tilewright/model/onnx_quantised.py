@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.graph import ops, ort
 from tilewright.graph.ort import MICROSOFT
-from tilewright.graph.tensor import Quant
+from tilewright.graph.tensor import INT4, Quant, code_limits
 from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, is_unscaled, one_scale, padding_of
 from tilewright.model.onnx_conv import bias_and_residual, convolve, window_of
 from tilewright.model.onnx_file import as_json
@@ -25,11 +25,16 @@ def translate(builder: Builder, fused: Fused) -> None:
         applied = [getattr(node.op, "activation", "none") for node in builder.nodes[before:]]
         if fused.activation not in (*applied, "none"):
             builder.clamp(fused.name, fused.outputs[0].tensor, fused.activation)
-    elif builder.network.rounding == "pow2" and fused.op_type not in MOVES:
-        # onnxruntime's kernels on codes round ties to even and have no activation, so `pow2` cannot use them.
+    elif fused.op_type not in MOVES and (builder.network.rounding == "pow2" or _is_narrow(builder, fused)):
+        # onnxruntime's kernels on codes round ties to even and have no activation, so `pow2` cannot use them. Nor do
+        # they clamp to 4 bits.
         builder.refused.add(fused.name)
     else:
         _by_onnxruntime(builder, fused)
+
+
+def _is_narrow(builder: Builder, fused: Fused) -> bool:
+    return any(builder.network.dtype(coded.tensor) == INT4 for coded in (*fused.inputs, *fused.outputs))
 
 
 def _product(builder: Builder, fused: Fused) -> bool:
@@ -180,9 +185,9 @@ def _pad(builder: Builder, fused: Fused) -> bool:
     if fused.attributes.get("mode", "constant") != "constant" or quant is None or padding is None:
         return False
     pairs, value = padding
-    info = np.iinfo(builder.result(fused.outputs[0]).dtype)
+    low, high = code_limits(builder.network.dtype(fused.outputs[0].tensor))
     rounded = np.rint(np.float32(value) / np.float32(quant.scale[0]))
-    code = int(np.clip(rounded + quant.zero_point[0], info.min, info.max))
+    code = int(np.clip(rounded + quant.zero_point[0], low, high))
     return _unary(builder, fused, ops.Pad(pairs, code))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ort import ValueType
 from tilewright.graph.rounding import round_half_away
+from tilewright.graph.tensor import INT4
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import ACTIVATIONS, CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, OnnxNetwork
 
@@ -161,7 +162,7 @@ def _common_range(network: OnnxNetwork, first: RawNode, second: RawNode) -> tupl
     # The new pair has the range of reals that both nodes can represent. This needs one constant scale in each node, and
     # codes of the same type.
     dtype = network.dtype(second.outputs[0])
-    if dtype not in CODES or network.dtype(first.outputs[0]) != dtype:
+    if dtype not in CODES or dtype == INT4 or network.dtype(first.outputs[0]) != dtype:
         return None
     info = np.iinfo(dtype)
     pairs: list[tuple[np.float32, int]] = []

@@ -18,7 +18,7 @@ from tilewright.array import Array
 from tilewright.errors import ModelError
 from tilewright.graph import ops, ort, reference
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.tensor import Tensor
+from tilewright.graph.tensor import INT4, Tensor, code_limits
 from tilewright.model import onnx as importer
 from tilewright.model.onnx_file import CUSTOM
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE
@@ -145,6 +145,7 @@ class Cut:
         # The DequantizeLinear after a merged tensor has a wrong scale. Its readers get the graph's real values instead.
         body = self.model.graph
         self.compared_names = dict[str, None]()
+        self.inputs = dict[str, str]()  # the new input of the model, by shared tensor
         for node in body.node:
             if node.op_type == DEQUANTIZE and node.input[0] in self.merged:
                 _make_identity(node, node.input[0] + _GIVEN)
@@ -152,7 +153,14 @@ class Cut:
             node.input[:] = [name + _GIVEN if name in self.shared else name for name in node.input]
         for name, tensor in self.shared.items():
             dtype = "float32" if name in self.merged else tensor.dtype
-            body.input.append(ort.value_info(name + _GIVEN, ort.ValueType(dtype, tensor.shape)))
+            given = name + _GIVEN
+            if tensor.code_type == INT4:  # onnxruntime's interface for Python has no arrays of int4
+                onnx = ort.package("onnx")
+                given += ":int8"
+                cast = onnx.helper.make_node("Cast", [given], [name + _GIVEN], to=onnx.TensorProto.INT4)
+                body.node.insert(0, cast)
+            self.inputs[name] = given
+            body.input.append(ort.value_info(given, ort.ValueType(dtype, tensor.shape)))
             self.compared_names |= dict.fromkeys(self._sources(name))
         self.compared_names |= {value.name: None for value in body.output}
         del body.output[:]
@@ -187,7 +195,7 @@ class Cut:
         """Compare one sample with the `values` that the graph computed for it, and record the differences."""
         feed = {name: ort.aligned(values[name]) for name in self.graph.inputs}
         for name, tensor in self.shared.items():
-            feed[name + _GIVEN] = _real(values[name], tensor) if name in self.merged else ort.aligned(values[name])
+            feed[self.inputs[name]] = _real(values[name], tensor) if name in self.merged else ort.aligned(values[name])
         names = [output.name for output in session.get_outputs()]
         file_values = feed | dict(zip(names, session.run(names, feed), strict=True))
         to_array = ort.package("onnx").numpy_helper.to_array
@@ -219,10 +227,10 @@ class Cut:
         zero = float(tensor.zero_point)
         if name not in self.merged:
             scale, zero = (float(array.reshape(-1)[0]) for array in (theirs[1], [*theirs, np.zeros(1)][2]))
-        info = np.iinfo(tensor.dtype)
+        low, high = code_limits(tensor.code_type)
         with np.errstate(invalid="ignore", over="ignore"):
-            exact = np.nan_to_num(theirs[0].astype(np.float64) / scale + zero, nan=info.min)
-        exact = np.clip(exact, info.min, info.max)
+            exact = np.nan_to_num(theirs[0].astype(np.float64) / scale + zero, nan=low)
+        exact = np.clip(exact, low, high)
         steps = ours - exact
         wrong = np.abs(steps) > 0.5 + _tolerance(site, exact - zero, self.graph.rounding == "tflm")
         if self.graph.rounding == "pow2" and _terms(site) <= EXACT_TERMS and not _averages(site):

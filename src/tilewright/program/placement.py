@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array, ascending
+from tilewright.array import Array, ascending, in_nibbles, nibbles
 
 Shape = tuple[int, ...]
 #: Stands for "no slot" or "no element".
@@ -47,7 +47,8 @@ class Placement:
     `dtype` is the type of the elements. If `planes` is 0, the bytes of an element are adjacent (little-endian).
     Otherwise, memory has one plane for the lowest bytes of all slots, one for the next bytes, and so on. Bytes without
     a plane are filled with the sign. If `repeats`, an element may be in several slots. With `parts` int [planes, n],
-    each plane has n equal parts, and part i of plane p is part `parts[p, i]` of memory (NOWHERE: not stored).
+    each plane has n equal parts, and part i of plane p is part `parts[p, i]` of memory (NOWHERE: not stored). With
+    `bits` = 4, a byte of memory has two elements (or two slots of a plane), and planes have 4 bits.
     """
 
     shape: Shape
@@ -57,11 +58,12 @@ class Placement:
     steps: tuple[_Step, ...] = ()
     repeats: bool = False
     parts: Array | None = None
+    bits: int = 8
 
     @classmethod
-    def of(cls, shape: Sequence[int], dtype: str = "int8", planes: int = 0) -> Placement:
+    def of(cls, shape: Sequence[int], dtype: str = "int8", planes: int = 0, bits: int = 8) -> Placement:
         """Return the placement of a tensor in C order."""
-        return cls(tuple(shape), tuple(shape), np.dtype(dtype), planes)
+        return cls(tuple(shape), tuple(shape), np.dtype(dtype), planes, bits=bits)
 
     def pad(self, *widths: tuple[int, int], value: int = 0) -> Placement:
         """Add `before` and `after` slots along each axis, which contain `value`."""
@@ -127,9 +129,10 @@ class Placement:
 
     @property
     def nbytes(self) -> int:
+        values = prod(self.slots) * (self.planes or self.dtype.itemsize)
         if self.parts is not None:
-            return (int(self.parts.max()) + 1) * (prod(self.slots) // self.parts.shape[1])
-        return prod(self.slots) * (self.planes or self.dtype.itemsize)
+            values = (int(self.parts.max()) + 1) * (prod(self.slots) // self.parts.shape[1])
+        return values * self.bits // 8
 
     def arrange(self, values: Array, padding: int | None = None) -> Array:
         """Arrange values (S, *shape) of any type in slots (S, *slots). `padding` is the value in padding, if given."""
@@ -151,6 +154,9 @@ class Placement:
     def pack(self, values: Array) -> Array:
         """Convert values (S, *shape) to the bytes of memory, uint8 (S, bytes)."""
         arranged = np.ascontiguousarray(self.arrange(values), self.dtype).reshape(len(values), -1)
+        if self.bits == 4:
+            planes = arranged[:, None] >> (4 * np.arange(self.planes or 1))[:, None]
+            return in_nibbles(planes.reshape(len(values), -1))
         raw = arranged.view(np.uint8)
         if not self.planes:
             return raw
@@ -164,27 +170,32 @@ class Placement:
     def read(self, memory: Array) -> Array:
         """Convert the bytes of memory, uint8 (S, bytes), to the values of the slots (S, *slots)."""
         if not self.planes:
-            return np.ascontiguousarray(memory).view(self.dtype).reshape(len(memory), *self.slots)
+            return self.signed(memory).view(self.dtype).reshape(len(memory), *self.slots)
         if self.parts is not None:
             memory = self.gathered(memory)
-        planes = memory.reshape(len(memory), self.planes, *self.slots)
-        # The highest stored byte has the sign.
-        values: Array = planes[:, -1].view(np.int8).astype(self.dtype)
+        planes = self.signed(memory.reshape(len(memory), -1)).reshape(len(memory), self.planes, *self.slots)
+        # The highest stored plane has the sign.
+        values: Array = planes[:, -1].astype(self.dtype)
         for plane in range(self.planes - 2, -1, -1):
-            values <<= 8
-            values |= planes[:, plane]
+            values <<= self.bits
+            unsigned = planes[:, plane].view(np.uint8)
+            values |= unsigned if self.bits == 8 else unsigned & 15
         return values
 
     def gathered(self, memory: Array) -> Array:
         """Return the planes (S, planes, parts, bytes), uint8, of a memory with parts in other places."""
         assert self.parts is not None
-        size = prod(self.slots) // self.parts.shape[1]
+        size = prod(self.slots) // self.parts.shape[1] * self.bits // 8
         stored = memory[:, : self.nbytes].reshape(len(memory), -1, size)
         planes = stored[:, self.parts]
         for plane, parts in enumerate(self.parts):
             absent = parts == NOWHERE
             planes[:, plane, absent] = planes[:, plane - 1, absent].view(np.int8) >> 7
         return planes
+
+    def signed(self, memory: Array) -> Array:
+        """Return bytes of memory, uint8 (S, bytes), as the int8 values of `bits` bits that they contain."""
+        return nibbles(memory) if self.bits == 4 else np.ascontiguousarray(memory).view(np.int8)
 
     @cached_property
     def element(self) -> Array:
@@ -213,4 +224,4 @@ class Placement:
             offset = slot + prod(self.slots) * np.arange(self.planes)
         else:
             offset = slot * self.dtype.itemsize + np.arange(self.dtype.itemsize)
-        return np.where(slot == NOWHERE, NOWHERE, offset)
+        return np.where(slot == NOWHERE, NOWHERE, offset * self.bits // 8)

@@ -7,7 +7,7 @@ give equal data. Arrays are stored separately as {key: array}; the JSON values c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import astuple, fields, is_dataclass
 from math import isfinite
 from typing import Any
 
@@ -16,6 +16,7 @@ from tilewright.errors import ModelError, ProgramError, UnsupportedError, shown
 from tilewright.fields import decode, record
 from tilewright.graph.ir import Graph, Node, Pixels, Quant, State, Tensor
 from tilewright.graph.ops import KINDS
+from tilewright.graph.tensor import INT4, Int4
 from tilewright.program.program import HostStep, Launch, Program
 
 #: A JSON object, and {key: array} for the keys in it.
@@ -78,7 +79,9 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
         if key is not None and tensor.data is not None:
             arrays[key] = _portable(tensor.data, f"tensor '{name}'")
         quant = encode(tensor.quant, f"tensor '{name}'")
-        tensors.append({"name": name, "shape": list(tensor.shape), "dtype": tensor.dtype, "quant": quant, "data": key})
+        tensors.append(
+            {"name": name, "shape": list(tensor.shape), "dtype": tensor.code_type, "quant": quant, "data": key}
+        )
     nodes = [
         {
             "name": node.name,
@@ -147,6 +150,8 @@ def _tensor(data: Any, arrays: Arrays, where: str) -> Tensor:
     values = record(_TENSOR, data, where)
     if not values["name"] or (values["quant"] and not values["quant"].scale):
         raise ProgramError(where, "has quantisation without a scale" if values["name"] else "has no name")
+    if values["dtype"] == INT4 and values["quant"]:
+        values |= {"dtype": "int8", "quant": Int4(*astuple(values["quant"]))}
     if values["dtype"] not in DTYPES:
         reason = f"has the unknown dtype {shown(values['dtype'])}"
         raise ProgramError(where, reason, f"choose one of {', '.join(sorted(DTYPES))}")

@@ -157,7 +157,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _type(tensor: Tensor) -> str:
-    text = f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
+    text = f"{tensor.code_type}[{','.join(map(str, tensor.shape))}]"
     if tensor.quant is not None:
         text += f" {_quant(tensor.quant)}"
     return text if tensor.data is None else f"{text} sha256:{_digest(tensor.data)}"

@@ -79,7 +79,7 @@ class Shaped(Single):
 
 def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_even: bool = False) -> Array:
     """Clamp integers to the codes of `out` under an activation (see rounding.clamp_range)."""
-    low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
+    low, high = clamp_range(activation, out.scale, out.zero_point, out.code_type, half_even)
     return np.clip(codes, low, high).astype(out.dtype, copy=False)
 
 

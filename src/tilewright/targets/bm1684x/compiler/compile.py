@@ -9,6 +9,7 @@ from tilewright.errors import ConfigError, ModelError
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.rounding import Rounding, rounding_mode
+from tilewright.graph.tensor import INT4
 from tilewright.program.program import HostStep, Launch, Program, grouped
 from tilewright.targets.bm1684x.compiler.build import build, build_in_parts, fits
 from tilewright.targets.bm1684x.compiler.codes import add, join, rescale
@@ -46,6 +47,8 @@ def lower(site: Site, mode: Rounding, config: Config) -> Layer | str:
 def _lower(site: Site, mode: Rounding, config: Config) -> Layer:
     op = site.node.op
     tensors = [tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None]
+    if any(tensor.code_type == INT4 for tensor in tensors):
+        raise Refused(f"{op.label} of {INT4} is not supported; of {' and '.join(CODES)} it is")
     if (largest := max((extent for tensor in tensors for extent in tensor.shape), default=0)) > LARGEST:
         raise Refused(f"an extent of {largest} is not supported; the largest is {LARGEST}")
     if isinstance(op, ops.OnnxOp):

@@ -131,7 +131,8 @@ def _arrays(chain: Chain, places: tuple[TensorPlaces, ...], code: Code) -> dict[
     for position, member, tensors in zip(positions, chain.members, places, strict=True):
         lowered = member.lowered
         if lowered.tiles is not None:
-            arrays[f"dram.{tensors[WEIGHTS].segment}"] = weight_image(member.plan, lowered.tiles, lowered.offsets)
+            image = weight_image(member.plan, lowered.tiles, lowered.offsets, chain.config)
+            arrays[f"dram.{tensors[WEIGHTS].segment}"] = image
         if lowered.parameters is not None:
             arrays[f"dram.{tensors[PARAMETERS].segment}"] = lowered.parameters.reshape(-1).view("uint8")
         elif not lowered.layer.outputs_codes:
@@ -286,6 +287,7 @@ def _layout_of(chain: Chain, places: tuple[TensorPlaces, ...], node: ChainNode, 
         in_pixels=pixels,
         out_tiles=tiles,
         out_pixels=pixels,
+        bits=config.inp.width,
         plan="a view of data in DRAM, no instructions",
     )
     if node.view:

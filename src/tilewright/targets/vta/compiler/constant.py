@@ -17,8 +17,9 @@ from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.graph.ops import AveragePool2D, DepthwiseConv2D, FullyConnected, Linear, MaxPool2D, Reshape
 from tilewright.graph.ops.linear import centre
 from tilewright.graph.rounding import INT32_MAX, Requant, Rounding
+from tilewright.graph.tensor import code_limits
 from tilewright.targets.vta.compiler.lowered import Bounds
-from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
+from tilewright.targets.vta.launch.layouts import CODE_DTYPES, held_offset, held_zero_point
 
 #: A cache of `ReducedLayer.sums`, by weight tensor and shape of `w`: a network is often compiled for many machines.
 _SUMS: WeakKeyDictionary[Tensor, dict[tuple[int, ...], tuple[int, int]]] = WeakKeyDictionary()
@@ -75,9 +76,9 @@ def codes_of(tensor: Tensor, proven: Mapping[str, Bounds]) -> Bounds:
     """Return the range of each channel of an 8-bit tensor. The channels are the last axis."""
     if tensor.name in proven:
         return proven[tensor.name]
-    limits = np.iinfo(tensor.dtype)
+    low, high = code_limits(tensor.code_type)
     channels = tensor.image[3]
-    return Bounds(np.full(channels, limits.min, np.int64), np.full(channels, limits.max, np.int64))
+    return Bounds(np.full(channels, low, np.int64), np.full(channels, high, np.int64))
 
 
 def sums_of(w: Array, start: Array, low: Array, high: Array, padded: bool) -> tuple[Array, Array]:
@@ -178,9 +179,9 @@ def reduce_layer(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds
     channels = int(start[-1]) + depth  # the channels of a matrix row, which may join several pixels
     full = x.shape[-1] == channels and (depth == channels or alone)
     if proven is None or not full or (x.name not in proven and site.output.name not in proven):
-        end = np.full(channels, CODE_MIN, np.int64), np.full(channels, CODE_MAX, np.int64)
+        least, most = (np.full(channels, limit - held_offset(x), np.int64) for limit in code_limits(x.code_type))
         none = np.zeros(outputs, np.int64)
-        return ReducedLayer(w, start, None, None, per_tap, none, none > 0, *end, site.input(1))
+        return ReducedLayer(w, start, None, None, per_tap, none, none > 0, least, most, site.input(1))
     codes = codes_of(x, proven)
     results = codes_of(site.output, proven)
     # For an output that is proven constant, every sum gives the same code. The host requantises the lowest sum.

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, in_nibbles
 from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import LinkedStream, Operands, StreamBuilder
@@ -398,7 +398,7 @@ def _loop(dim: Dim) -> Loop:
     return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
 
 
-def weight_image(plan: Plan, tiles: Array, offsets: Array | None) -> Array:
+def weight_image(plan: Plan, tiles: Array, offsets: Array | None, config: Config) -> Array:
     """Return weight tiles [out tile, k, tap, block, block] as flat uint8, in the order of the plan's weight chunks.
 
     The weights for residuals follow, or the weights and the input of `offsets` (Lowered.offsets).
@@ -412,4 +412,5 @@ def weight_image(plan: Plan, tiles: Array, offsets: Array | None) -> Array:
         parts = [*parts, (identity << plan.layer.residual.weight).reshape(-1)]
     if offsets is not None:
         parts = [*parts, offset_tiles(offsets).reshape(-1), np.full(tiles[0, 0, 0].size, UNIT, np.int8)]
-    return np.concatenate(parts).view(np.uint8)
+    image = np.concatenate(parts)
+    return in_nibbles(image) if config.wgt.width == 4 else image.view(np.uint8)

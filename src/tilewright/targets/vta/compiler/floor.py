@@ -49,11 +49,12 @@ def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: f
     block = config.block
     # In a micro-op, each of the rows * block lanes of the array does at most min(block, lanes) useful products.
     micro_ops = sum(-(-node.products // (rows * block * min(block, node.lanes))) for node in nodes)
-    weights, written = (sum(getattr(node, name) for node in nodes) for name in ("weights", "written"))
+    weights = sum(node.weights for node in nodes) * config.wgt.width // 8
+    written = sum(node.written for node in nodes) * config.out.width // 8
     sources: dict[str, int] = {}
     for node in nodes:  # one read of a tensor may serve several nodes
         sources[node.source] = max(node.read, sources.get(node.source, 0))
-    codes = sum(sources.values())
+    codes = sum(sources.values()) * config.inp.width // 8
     beat = config.bus_bits // 8
     work = micro_ops * MODELS[timing].intervals(config).gemm
     return Events(

@@ -33,13 +33,14 @@ from tilewright.errors import ModelError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Add, Clamp, Conv2D, DepthwiseConv2D, FullyConnected, Linear, MaxPool2D, Mul, Reshape
 from tilewright.graph.rounding import clamp_range
+from tilewright.graph.tensor import code_limits
 from tilewright.targets.vta.compiler.epilogue import FLOOR
 from tilewright.targets.vta.compiler.layer import Layer, Requantisation, result_phase
 from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.search import WORTH, least
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN
+from tilewright.targets.vta.launch.layouts import CODE_MIN
 
 
 def fused_nodes(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
@@ -215,7 +216,7 @@ def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
     if op.activation != "none" or add.node.inputs[0] == add.node.inputs[1] or add.input(0).shape != add.input(1).shape:
         return False
     whole = with_residual(product, add)
-    low, high = clamp_range(add.node.op.activation, out.scale, 0, out.dtype)
+    low, high = clamp_range(add.node.op.activation, out.scale, 0, out.code_type)
     try:
         lifted = whole.node.op.shapes(whole) == (out.shape,)
     except ModelError:  # the scale of the sums is no power of two
@@ -223,7 +224,7 @@ def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
     # Second condition: saturation of the product must not change the result. This holds if neither the residual nor the
     # result can be negative: then the clip of the addition gives the same code.
     computed = whole.input(3).data is None and _least_code(whole.node.inputs[3], makers) >= 0
-    return lifted and computed and (low, high) == (0, CODE_MAX)
+    return lifted and computed and (low, high) == (0, code_limits(out.code_type)[1])
 
 
 def _least_code(name: str, makers: Mapping[str, Site]) -> int:
@@ -233,5 +234,5 @@ def _least_code(name: str, makers: Mapping[str, Site]) -> int:
     op = site.node.op
     out = site.output
     if isinstance(op, Linear | Add | Mul | Clamp):
-        return clamp_range(op.activation, out.scale, 0, out.dtype)[0]
+        return clamp_range(op.activation, out.scale, 0, out.code_type)[0]
     return _least_code(site.node.inputs[0], makers) if isinstance(op, MaxPool2D | Reshape) else CODE_MIN

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import TilewrightError
-from tilewright.graph.ir import Site
+from tilewright.errors import TilewrightError, UnsupportedError
+from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import (
     Add,
     AveragePool2D,
@@ -36,6 +36,7 @@ from tilewright.graph.ops import (
 )
 from tilewright.graph.ops.linear import matrices
 from tilewright.graph.rounding import clamp_range, mean_factor
+from tilewright.graph.tensor import INT4, code_limits
 from tilewright.targets.vta.compiler import narrow, parameters, strips
 from tilewright.targets.vta.compiler.constant import ReducedLayer, centred_weights, reduce_layer
 from tilewright.targets.vta.compiler.elementwise import add, rescale
@@ -50,6 +51,7 @@ from tilewright.targets.vta.compiler.lowered import (
     folded_rows,
     packing,
     tiles_of,
+    weight_limits,
     width_of,
     windowed,
 )
@@ -58,8 +60,6 @@ from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 from tilewright.targets.vta.timing import MODELS
 
-#: log2 of the largest weight of a residual: the largest power of two in int8.
-LARGEST_WEIGHT = 6
 #: Bits of the accumulators that a residual needs. The sums of the reference have the same number of bits.
 SUM_BITS = 32
 #: The reason why the host runs an operator, by the kind of operator or its ONNX type.
@@ -94,12 +94,18 @@ def lower(site: Site, context: Context) -> Lowered | str:
         return f"{op.label} {reason}" if reason else OnnxOp.real(site) or f"VTA has no operation for {op.label}"
     if isinstance(op, Add | Mean | RealAveragePool2D) and not _requantises(context):
         return f"{op.label} rescales its operands; the ALU of alu={config.alu} has no rescaling multiplier"
-    if config.inp.width != 8 or config.wgt.width != 8:
-        return f"codes have 8 bits, but the machine has {config.inp.width}-bit inputs, {config.wgt.width}-bit weights"
+    widths = config.inp.width, config.wgt.width
+    if not set(widths) <= {4, 8}:
+        return f"codes have 4 or 8 bits, but the machine has {widths[0]}-bit inputs, {widths[1]}-bit weights"
     x = site.input(0)
     if x.dtype not in CODE_DTYPES:
         reason = f"{op.label} of {x.dtype} ('{x.name}') is not supported"
         return reason if x.dtype.startswith("float") else f"{reason}; VTA multiplies int8"
+    # The host can requantise sums to wider codes.
+    computed = (*(end for end in site.inputs if end and end.quant and end.data is None), *site.outputs)
+    wide = [end for end in computed if _is_wider(end, config)]
+    if wide and not (isinstance(op, Linear) and wide == [site.output]):
+        return f"'{wide[0].name}' has {wide[0].code_type} codes, but the machine has {widths[0]}-bit inputs"
     if x.data is not None:
         return f"the constant input '{x.name}' is not supported"
     # Operators that work on rows or single elements do not have the limits of images.
@@ -134,6 +140,11 @@ def _requantises(context: Context) -> bool:
     return config.rescales or (context.rounding.elementwise == "pow2" and not config.has_parameters)
 
 
+def _is_wider(tensor: Tensor, config: Config) -> bool:
+    """Return whether a tensor's codes have more bits than the machine's inputs and results."""
+    return config.inp.width < 8 and tensor.code_type != INT4
+
+
 def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
     bias = site.optional(2)
     x = site.input(0)
@@ -142,8 +153,9 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
     if site.input(1).dtype != "int8":
         return f"its weights are {site.input(1).dtype}; VTA multiplies int8"
     w, start = centred_weights(site, op)
-    if w.min() < CODE_MIN or w.max() > CODE_MAX:
-        return "its weights minus their zero point do not fit int8"
+    low, high = weight_limits(context.config)
+    if w.min() < low or w.max() > high:
+        return f"its weights minus their zero point do not fit int{context.config.wgt.width}"
     part = reduce_layer(site, w, start, context.proven)
     if isinstance(op, FullyConnected):
         return _matrix(site, op, part, x.size // w.shape[2], context, "rows of the input")
@@ -260,7 +272,7 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
         on_chip = parameters.of_product_shift(site, op.activation, lowered.correction, layer, context.config)
     else:
         on_chip = parameters.of_linear(site, op, lowered, context.config, context.rounding)
-    if on_chip is None or not context.requantises:
+    if on_chip is None or not context.requantises or _is_wider(site.output, context.config):
         return lowered
     residual = _residual(site, op, on_chip.requantisation, context.config) if op.residual(site) else None
     if residual is None and op.residual(site):
@@ -277,8 +289,9 @@ def _residual(site: Site, op: Linear, requantisation: Requantisation, config: Co
     lift = op.lift(site)
     if tensor is None or tensor.zero_point or tensor.dtype != "int8" or config.acc.width < SUM_BITS:
         return None
+    largest = config.wgt.width - 2  # log2 of the largest power of two among the weights
     # The cheapest case: one micro-op per output tile.
-    if lift <= LARGEST_WEIGHT:
+    if lift <= largest:
         return Residual(lift, 0, None)
     # If the ALU shifts the sums right by t bits, the shift can be split without changing the result: shift by k bits,
     # add the codes times 2**(lift - k), shift by t - k bits. For k = t, the split takes one micro-op, too. For k = lift
@@ -286,10 +299,10 @@ def _residual(site: Site, op: Linear, requantisation: Requantisation, config: Co
     shift = requantisation.immediates.shift if requantisation.immediates else None
     if shift is not None and config.stages == 3:  # one unit runs GEMM and ALU
         after = min(shift, lift)
-        if lift - after <= LARGEST_WEIGHT:
+        if lift - after <= largest:
             return Residual(lift - after, 0, after)
     # In all other cases the ALU shifts the codes left first.
-    return Residual(LARGEST_WEIGHT, lift - LARGEST_WEIGHT, None) if lift <= LARGEST_WEIGHT + LARGEST_SHIFT else None
+    return Residual(largest, lift - largest, None) if lift <= largest + LARGEST_SHIFT else None
 
 
 def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
@@ -297,6 +310,8 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     config = context.config
     block = context.config.block
     count, rows, depth, columns = matrices(site)
+    if config.inp.width != config.wgt.width:
+        return f"it multiplies codes, but the machine has {config.wgt.width}-bit weights, {config.inp.width}-bit inputs"
     if site.input(1).dtype not in CODE_DTYPES or site.output.dtype not in CODE_DTYPES:
         return f"its operands are {site.input(0).dtype} and {site.input(1).dtype}; VTA multiplies int8"
     sums = width_of(depth * CODE_MIN * CODE_MAX, depth * CODE_MIN * CODE_MIN, config)
@@ -330,9 +345,9 @@ def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
     """Lower a maximum pool: identity weights copy the codes into accumulators, where the ALU compares them."""
     lowered = _pooled(site, op.window, context, None)
     out = site.output
-    bounds = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
-    low, high = (bound - held_offset(out) for bound in bounds)
-    clamp = None if (low, high) == (CODE_MIN, CODE_MAX) else (low, high)
+    low, high = clamp_range(op.activation, out.scale, out.zero_point, out.code_type)
+    offset = held_offset(out)
+    clamp = None if (low, high) == code_limits(out.code_type) else (low - offset, high - offset)
     return replace(lowered, layer=replace(lowered.layer, kind="max", clamp=clamp))
 
 
@@ -395,6 +410,8 @@ def _pooled(site: Site, window: Window, context: Context, factor: int | None) ->
     (row_class, rows), (column_class, columns) = classes_of(shape[1:3], out, window)
     taps = prod(window.kernel)
     channels = shape[3]
+    if factor and factor > (largest := weight_limits(config)[1]):
+        raise UnsupportedError("VTA", f"its factor {factor} is above {largest}, the machine's largest weight")
     width = width_of(taps * factor * CODE_MIN, taps * factor * CODE_MAX, config) if factor else Width(1, False)
     unfolded = Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), window)
     layer = windowed(site, unfolded, channels, np.arange(channels), config, width, out=out)

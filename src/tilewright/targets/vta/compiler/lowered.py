@@ -20,7 +20,7 @@ from tilewright.graph.ops import Linear, Window
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.compiler.layer import Layer, Link, Requantisation, Residual
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN, Strip
+from tilewright.targets.vta.launch.layouts import Strip
 from tilewright.targets.vta.schedule import LayerSchedule
 
 #: Assumed cycles of an output tile without its sums: a reset and two shifts. Decides whether folding pays off.
@@ -153,13 +153,20 @@ class Width(NamedTuple):
     carries: bool
 
 
+def weight_limits(config: Config) -> tuple[int, int]:
+    """Return the smallest and the largest weight of a machine."""
+    return -(1 << config.wgt.width - 1), (1 << config.wgt.width - 1) - 1
+
+
 def width_of(low: int, high: int, config: Config) -> Width:
     """Return the width of sums in `low`..`high`. Raises UnsupportedError if the accumulators are too narrow."""
     bits = _bits(low, high)
     if bits > config.acc.width:
         raise UnsupportedError("VTA", f"its sums need {bits} bits; the accumulators have {config.acc.width}")
-    planes = -(-bits // 8)
-    return Width(planes, planes > 1 and _bits(low + CODE_MIN, high + CODE_MAX) <= min(8 * planes, config.acc.width))
+    plane = config.out.width
+    planes = -(-bits // plane)
+    carried = _bits(low - (1 << plane - 1), high + (1 << plane - 1) - 1)
+    return Width(planes, planes > 1 and carried <= min(plane * planes, config.acc.width))
 
 
 def _bits(low: int, high: int) -> int:

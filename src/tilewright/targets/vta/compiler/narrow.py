@@ -88,6 +88,8 @@ def windows(site: Site, op: Linear, part: ReducedLayer, correction: Array, conte
     `correction` int32 [row class, column class, channel]: what the host subtracts from the sums.
     """
     config = context.config
+    if (config.out.width, config.wgt.width) != (8, 8):  # offsets are products of 8-bit codes and weights
+        return None
     if context.proven is None or not costs_of(config, context.timing).answers or config.stages != 3:
         return None
     if width_of(*part.sums, config).planes <= NARROW or config.acc.width < SUM_BITS or config.batch > config.block:

@@ -130,7 +130,7 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
     out = site.output
     if out.dtype not in CODE_DTYPES:
         raise UnsupportedError("VTA", f"its result is {out.dtype}; VTA's buffers hold int8")
-    low, high = (bound - held_offset(out) for bound in clamp_range("none", out.scale, out.zero_point, out.dtype))
+    low, high = (bound - held_offset(out) for bound in clamp_range("none", out.scale, out.zero_point, out.code_type))
     if rounding.elementwise == "pow2":
         shift = mean_factor(count)[1] - int(power_of_two(x.scale / out.scale, f"op '{site.node.name}'"))
         zeros = (held_zero_point(x), held_zero_point(out))
@@ -171,7 +171,7 @@ def of_add_shift(site: Site, op: Add, layer: Layer) -> Requantisation | None:
     left, right, up = op.shifts(site)
     if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
         return None
-    low, high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
+    low, high = clamp_range(op.activation, out.scale, out.zero_point, out.code_type)
     return _of_one_class(layer, Immediates(0, low, high, False, -up), 0)
 
 
@@ -184,7 +184,7 @@ def of_add(site: Site, op: Add, layer: Layer, config: Config) -> Parameters:
         Scaling(*quantize_multiplier(np.float64(x.scale) / twice), ADD_LEFT_SHIFT, bias=-held_zero_point(x))
         for x in operands
     ]
-    low, high = (b - held_offset(out) for b in clamp_range(op.activation, out.scale, out.zero_point, out.dtype))
+    low, high = (b - held_offset(out) for b in clamp_range(op.activation, out.scale, out.zero_point, out.code_type))
     last = quantize_multiplier(twice / ((1 << ADD_LEFT_SHIFT) * np.float64(out.scale)))
     parts.append(Scaling(*last, zero_point=held_zero_point(out), bounds=(low, high)))
     return of_all(parts, layer, config)

@@ -108,7 +108,8 @@ class PlaneScheduler:
     def _shift(self, index: int = -1) -> Iterator[tuple[int, Item]]:
         """Yield the first waiting shift and its store. Record the cycle if this frees a slot of layer `index`."""
         ready, owner, group, acc, plane = self._waiting.popleft()
-        steps = plane_steps(self._layers[owner], group, plane, self._costs.config.LOG_ACC_WIDTH)
+        config = self._costs.config
+        steps = plane_steps(self._layers[owner], group, plane, config.LOG_ACC_WIDTH, config.out.width)
         self._run(steps, ready)
         for run in runs(steps):
             yield owner, RunSteps(run, acc)

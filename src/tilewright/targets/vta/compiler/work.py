@@ -167,29 +167,29 @@ def clear(tiles: int, first: int = 0) -> Step:
 
 
 @lru_cache(maxsize=1024)
-def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
-    """Return the ALU steps that shift `tiles` accumulator tiles right by 8 bits, which makes the next byte the lowest.
+def shift(tiles: int, log_acc_width: int, bits: int) -> tuple[Step, ...]:
+    """Return the ALU steps that shift `tiles` accumulator tiles right by a plane of `bits` bits.
 
     The HLS design reads a shift as a signed number of LOG_ACC_WIDTH bits, so the largest is 7 with 16-bit accumulators.
     """
     largest = (1 << (log_acc_width - 1)) - 1
-    amounts = [8] if largest >= 8 else [largest] * (8 // largest) + [8 % largest] * bool(8 % largest)
+    amounts = [largest] * (bits // largest) + [bits % largest] * bool(bits % largest)
     return tuple(Step(over(tiles), AluOp.SHR, amount) for amount in amounts)
 
 
-def plane_steps(layer: Layer, group: Group, plane: int, log_acc_width: int) -> tuple[Step, ...]:
-    """Return the ALU steps before the store of byte plane `plane` of a group, from 1 on.
+def plane_steps(layer: Layer, group: Group, plane: int, log_acc_width: int, bits: int) -> tuple[Step, ...]:
+    """Return the ALU steps before the store of plane `plane` of a group, from 1 on. A plane has `bits` bits.
 
     If two tiles share a byte, the upper tile is shifted by only half a byte, and added to the lower tile.
     """
     tiles = group.shifted(layer, plane)
     stored = group.stored(layer, plane)
     if stored == tiles:
-        return shift(tiles, log_acc_width)
+        return shift(tiles, log_acc_width, bits)
     start = np.zeros(1, np.int64)
     added = RelativeKernel(start, start + stored, start, SINGLE, Dim(tiles - stored, 1, 1))
     upper = Step(over(tiles - stored, stored), AluOp.SHR, 4)
-    return (*shift(stored, log_acc_width), upper, Step(added, AluOp.ADD))
+    return (*shift(stored, log_acc_width, bits), upper, Step(added, AluOp.ADD))
 
 
 def open_group(layer: Layer, group: Group, content: int, limit: int) -> tuple[Step, ...]:

@@ -270,7 +270,9 @@ class VtaState(State):
             case "wgt":
                 return matrices(machine.wgt)[0].swapaxes(-1, -2)
             case "out":
-                return machine.stored_tiles()[0].astype(f"int{config.out.width}")
+                tiles = machine.stored_tiles()[0]
+                spare = config.acc.width - config.out.width  # bits that a STORE leaves out
+                return (tiles << spare >> spare).astype(f"int{max(8, config.out.width)}")
             case "acc":
                 return machine.acc[0]
             case _:

@@ -88,6 +88,7 @@ class NodeLayout:
     planes: int = 1
     fold: int = 1
     strip: list[int] | None = None
+    bits: int = 8  # of a code, and of a plane of sums
     turned: bool = False  # whether the input has the layout [row][channel tile][column]
     plan: str
 
@@ -97,7 +98,9 @@ class NodeLayout:
         return [cls(**data) for data in launch.meta["layers"]]
 
     def to_json(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if (key, value) != ("chunks", None)}
+        return {
+            key: value for key, value in asdict(self).items() if (key, value) not in (("chunks", None), ("bits", 8))
+        }
 
     @property
     def computed_with(self) -> str | None:
@@ -106,7 +109,7 @@ class NodeLayout:
 
     @property
     def tile_bytes(self) -> int:
-        return self.batch * self.block
+        return self.batch * self.block * self.bits // 8
 
     def input_bytes(self, result_like: bool = False) -> int:
         """Return the size of an input in DRAM; with `result_like`, the size of a residual."""
@@ -116,7 +119,7 @@ class NodeLayout:
 
     def of_input(self, site: Site, shape: tuple[int, ...], channels: Array | None) -> Placement:
         """Return the placement of an input of this shape; `channels`: the channels the machine reads, None for all."""
-        place = Placement.of(shape)
+        place = Placement.of(shape, bits=self.bits)
         if channels is not None:
             place = place.take(len(shape) - 1, channels)
         if self.matrix:
@@ -138,7 +141,8 @@ class NodeLayout:
         `computed`: the channels that the machine computes, None for all.
         """
         shape = tensor or site.output.shape
-        place = Placement.of(shape) if tensor or self.codes else Placement.of(shape, "int32", self.planes)
+        sums = not (tensor or self.codes)
+        place = Placement.of(shape, "int32" if sums else "int8", self.planes if sums else 0, self.bits)
         if computed is not None:
             place = place.take(len(shape) - 1, computed)
         if self.matrix:
@@ -161,9 +165,8 @@ class NodeLayout:
     def of_weights(self, site: Site) -> Placement:
         """Return the placement of a matrix product's second operand: matrices side by side, as weight tiles."""
         count, _, depth, columns = matrices(site)
-        place = (
-            Placement.of(site.input(1).shape).reshape(count, depth, columns).split(2, self.block).split(1, self.block)
-        )
+        matrix = Placement.of(site.input(1).shape, bits=self.bits).reshape(count, depth, columns)
+        place = matrix.split(2, self.block).split(1, self.block)
         tiles = place.transpose(0, 3, 1, 4, 2)  # [matrix][output tile][k][block][block]
         _, wide, deep, *_ = tiles.slots
         order = np.arange(count * wide * deep).reshape(count * wide, deep)

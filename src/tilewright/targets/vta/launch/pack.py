@@ -106,7 +106,7 @@ class Result(NamedTuple):
         if self.carried is not None:
             # The sums include the top byte plane of an earlier tile: see plan.carried.
             planes = self.form.planes if self.place.parts is None else (self.place.parts != NOWHERE).sum(axis=0)
-            shifts = np.broadcast_to(8 * (planes - 1), len(self.carried))[:, None]
+            shifts = np.broadcast_to(self.form.bits * (planes - 1), len(self.carried))[:, None]
             top = stored.reshape(len(memory), len(self.carried), -1) >> shifts
             carried = np.where(self.carried[:, None] >= 0, top[:, self.carried], 0)
             stored -= carried.reshape(stored.shape)
