@@ -45,7 +45,7 @@ class Network:
 
     def scale(self, name: str, exponent: int) -> float:
         real = 2.0**exponent * (1 if self.exact else self.rng.uniform(0.7, 1.4))
-        self.constant(f"{name}:scale", np.float32(real).reshape(()))
+        self.constant(f"{name}:scale", np.array(real, np.float32))
         return float(np.float32(real))
 
     def quantised(self, x: str, name: str, exponent: int, zero: int = 0, last: bool = False) -> tuple[str, float]:
@@ -62,12 +62,12 @@ class Network:
 
     def bias(self, name: str, count: int, scale: float) -> str:
         codes = self.constant(f"{name}:codes", self.rng.integers(-200, 200, count).astype(np.int32))
-        self.constant(f"{name}:scale", np.float32(scale).reshape(()))
+        self.constant(f"{name}:scale", np.array(scale, np.float32))
         return self.node("DequantizeLinear", [codes, f"{name}:scale"], name)
 
     def conv(self, x: str, scale: float, name: str, shape: tuple[int, ...], **attributes: Any) -> str:
         w, factor = self.weights(f"{name}:w", shape)
-        bias = self.bias(f"{name}:b", shape[0], np.float32(scale) * np.float32(factor))
+        bias = self.bias(f"{name}:b", shape[0], float(np.float32(scale) * np.float32(factor)))
         return self.node("Conv", [x, w, bias], f"{name}:sums", **attributes)
 
     def save(self, path: Path, output: str, shape: tuple[int, ...], size: tuple[int, ...]) -> Path:
@@ -102,7 +102,7 @@ def network(path: Path, seed: int, channels: int = 20, side: int = 8, **given: A
             made.node("Flatten", [x], "flat")
     depth = channels * (side // 4) ** 2
     w, factor = made.weights("m:w", (10, depth))
-    bias = made.bias("m:b", 10, np.float32(scale) * np.float32(factor))
+    bias = made.bias("m:b", 10, float(np.float32(scale) * np.float32(factor)))
     y, _ = made.quantised(made.node("Gemm", [x, w, bias], "m:sums", transB=1), "y", 2, last=True)
     return made.save(path, y, (1, 10), (1, 3, side, side))
 

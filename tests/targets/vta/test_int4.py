@@ -15,7 +15,8 @@ from tilewright.array import in_nibbles, nibbles
 from tilewright.model import load
 from tilewright.model.inputs import random
 from tilewright.program.placement import Placement
-from tilewright.report.result import Result
+from tilewright.report.metrics import Result
+from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import decode
 
@@ -85,7 +86,7 @@ def test_shifts_of_pow2_and_residuals_are_requantised_on_the_chip(tmp_path: Path
     assert not [name for name in hosted(result) if name.startswith(("Conv", "Add"))]
     (launch,) = program.launches
     assert all(form.get("planes", 1) == 1 and form["bits"] == 4 for form in launch.meta["layers"])
-    config = tw.targets.get("vta").config_of(program)
+    config = TARGET.config_of(program)
     stores = decode(launch.arrays["insns"], config)
     assert (stores.opcode == Opcode.STORE).any()
 
