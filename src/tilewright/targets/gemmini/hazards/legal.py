@@ -38,9 +38,14 @@ def defects(work: Work, touches: Touches, config: Config) -> Iterator[Defect]:
         yield Defect(
             STREAM, index, "no compute follows this preload, so the machine becomes idle and drops it: add a compute"
         )
+    steps, settings = work.config_norm
     if not config.normaliser:
         reason = "this machine has no normaliser; set normaliser=1"
-        yield from (Defect(STREAM, index, reason) for index in work.config_norm[0].tolist())
+        yield from (Defect(STREAM, index, reason) for index in steps.tolist())
+    elif config.rtl == 2025 and config.semantics == "rtl":
+        reason = "selects softmax, which gives 127 everywhere: since upstream's 2916cde, iexp has the body of igelu"
+        softmax = steps[(settings["high"] == 1) & (settings["only_stat"] == 0)].tolist()
+        yield from (Defect(STREAM, index, f"{reason}; set rtl=2023 or semantics=functional") for index in softmax)
 
 
 #: A rule: the steps that it checks, a mask of the steps that break it, the kind of finding, and the reason.

@@ -12,7 +12,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.work import MVOUT, Computes, Local, Moves, Work
 from tilewright.targets.gemmini.traffic import transfers
 from tilewright.targets.gemmini.values import loop
-from tilewright.targets.gemmini.values.norm import Normaliser, rounded
+from tilewright.targets.gemmini.values.norm import Normaliser, RtlNormaliser, rounded
 
 RELU = 1  # the only activation that works without a normaliser
 #: The uncompiled loop takes this time for an element or a multiply-accumulate, in microseconds.
@@ -134,7 +134,7 @@ class Machine:
         self.acc = np.zeros((samples, config.acc_rows, config.dim), np.int32)
         self.array = np.zeros((samples, config.dim, config.dim), np.int32)
         bits = config.pe_bits if rules.sums == "pe_bits" else 32
-        self.normaliser = Normaliser(samples)
+        self.normaliser = RtlNormaliser(samples, config.rtl) if config.semantics == "rtl" else Normaliser(samples)
         # The loop wraps sums only if a row of A times a column of W, plus D, can exceed the width of a sum.
         overflows = config.dim * (1 << 14) + (1 << 7) >= 1 << (bits - 1)
         first = rules.relu == "before_scale"
@@ -193,11 +193,16 @@ class Machine:
         for line in range(mvout[loop.S_ROWS]):
             row = mvout[loop.S_ROW] + line
             blocks = [self.acc[:, row + first, : cols - first] for first in range(0, cols, dim)]
-            if not self.normaliser.count_row(blocks, command):
+            scale = plan.tables.store_scales[at]
+            if not self.normaliser.count_row(blocks, command, scale):
                 continue
-            values = self.normaliser.activated(np.concatenate(blocks, axis=1))
-            if not mvout[loop.S_FULL]:
-                values = self._requantised(values, mvout[loop.S_RELU], plan.tables.store_scales[at]).astype(np.int8)
+            values = np.concatenate(blocks, axis=1)
+            if not isinstance(self.normaliser, RtlNormaliser):
+                values = self.normaliser.activated(values)
+                if not mvout[loop.S_FULL]:
+                    values = self._requantised(values, mvout[loop.S_RELU], scale).astype(np.int8)
+            elif not mvout[loop.S_FULL]:  # int32 rows pass the activation
+                values = self.normaliser.stored(values, scale)
             data = np.ascontiguousarray(values).view(np.uint8)
             address = int(moves.dram[at] + line * mvout[loop.S_STRIDE])
             self.dram.writable(self.samples, address, 1, data.shape[1], 0, f"mvout {step}")[:, 0] = data
