@@ -76,15 +76,9 @@ class Passes:
 
     @cached_property
     def times(self) -> Times:
-        """The times of all commands.
-
-        Raises HazardError if the program never ends, and MachineError if the program uses a normaliser.
-        """
+        """The times of all commands. Raises HazardError if the program never ends."""
         from tilewright.targets.gemmini import timing
 
-        if len(self.work.config_norm[0]) or self.work.stores.local.norm.any():
-            reason = "the time of a normaliser is not modelled: the RTL that was measured has none"
-            raise MachineError("program", reason, "ask for its values alone, such as Gemmini(...).run(timing=False)")
         return timing.run(self.cmds, self.expansion, self.config, self.config.memory_latency)
 
     def findings(self, options: RunOptions, placed: bool = True) -> tuple[Finding, ...]:

@@ -117,6 +117,7 @@ def build(config: Config, latency: int) -> Array:
         "slots": config.reads_in_flight // config.dim + 1,
         "latency": latency,
         "only_ws": config.dataflow == "ws",
+        "normalises": config.normaliser,
         "of_2025": config.rtl == 2025,
     }
     for name, value in fixed.items():

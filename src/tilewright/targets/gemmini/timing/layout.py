@@ -11,7 +11,7 @@ from tilewright.sim.jit import part
 
 #: The largest number of registers of a unit, and the number of units.
 UNIT = 64
-UNITS = 15
+UNITS = 16
 #: The largest number of columns of a table.
 WIDTH = 16
 #: The length of a ring, and of the ring of results. Both are powers of two, so that a mask wraps indices around.

@@ -39,6 +39,7 @@ class Shared:
     slots = FIXED  # the number of commands that each tracker of the DMA can store
     latency = FIXED
     only_ws = FIXED
+    normalises = FIXED  # whether the machine has a normaliser
     of_2025 = FIXED  # whether the revision of the RTL is that of 2025 (config.py: rtl)
     scales = FIXED  # whether the program scales any load; otherwise the round-robin position of the lanes is irrelevant
     holders = saved(RULE.wire, size=7)  # see find_configurations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.isa.work import ST
+from tilewright.targets.gemmini.isa.work import NORM, ST
 from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
 from tilewright.targets.gemmini.timing.load import first_free
 from tilewright.targets.gemmini.timing.moves import in_flight
@@ -19,9 +19,22 @@ from tilewright.targets.gemmini.timing.operands import (
     rows_of,
 )
 from tilewright.targets.gemmini.timing.program import CONFIG, Program, configured
-from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
+from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready, take
+from tilewright.targets.gemmini.timing.queues import item as item_of
 from tilewright.targets.gemmini.timing.records import COMMAND, PLAIN, POINTER, RULE, registers, saved, table
 from tilewright.targets.gemmini.timing.state import MOVE_STATE, SHARED, TO_ARRAY, TO_WRITER
+
+#: The norm commands, in the order of the hardware (NormCmd.scala). RESET writes the row.
+RESET, SUM, MEAN, VARIANCE, INV_STDDEV, MAX, SUM_EXP, INV_SUM_EXP = range(8)
+#: The type of config_norm.
+CONFIG_NORM = 3
+#: The cycles of the normaliser's units: the lanes' latency, a division, a root with its reciprocal, and the division of
+#: a softmax, alone and with the product behind it.
+LANE_CYCLES = 4
+DIVIDER_CYCLES = 18
+ROOT_CYCLES = 36
+SHARE_DIVIDER_CYCLES = 16
+SHARE_CYCLES = 17
 
 
 class Storer:
@@ -36,6 +49,17 @@ class Storer:
     p_column = PLAIN
     w_row = PLAIN
     w_column = PLAIN
+    statistics = PLAIN  # the set of statistics that config_norm has selected
+
+
+class NormUnit:
+    """The cycles from which the parts of the normaliser are free."""
+
+    statistics = saved(RULE.due, size=2)  # a set of statistics accepts a row
+    input = saved(RULE.due)  # any set accepts a row
+    lanes = saved(RULE.due)
+    divider = saved(RULE.due)
+    share_divider = saved(RULE.due)  # the divider of softmax
 
 
 class ActiveStore:
@@ -55,11 +79,13 @@ class OutgoingRow:
     block = PLAIN
     ends = PLAIN  # whether the row ends a request of the writer
     slot = PLAIN
+    norm = PLAIN  # the norm command, and 8 * the set of statistics
     command = COMMAND
     address = saved(RULE.of_store, of="command")  # the DRAM address of this request
 
 
 STORER = registers(Storer, 10)
+NORM_UNIT = registers(NormUnit, 15)
 STORES = table(ActiveStore, "stores")
 OUTGOING = table(OutgoingRow, "outgoing")
 
@@ -80,6 +106,8 @@ def step_stores(m: Array, p: Program, t: int) -> None:
     single = first and m[STORER.state] == MOVE_STATE.sending  # a store of one row
     if single or p.prims[prim, 0] & 127 == CONFIG:
         m[STORER.state] = MOVE_STATE.waiting
+        if m[SHARED.normalises] and not single and rs1 & 3 == CONFIG_NORM:
+            m[STORER.statistics] = rs1 >> 8 & 1
         pop(m, Q.stores, t)
         return
     pooling = config >> 4 & 3 != 0
@@ -132,6 +160,11 @@ def set_row(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
     m[w + OUTGOING.bytes] = (columns_of(rs2) - 1 & m[SHARED.dim] - 1) + 1 if last_block else m[SHARED.dim]
     if acc and rs2 >> 29 & 1:
         m[w + OUTGOING.bytes] *= 4
+    # Only the last block of a row has a command that ends a sum; the command before it is that of the other blocks.
+    norm = rs2 >> NORM & 7 if acc and m[SHARED.normalises] else 0
+    if not last_block and (norm in (MEAN, INV_STDDEV, INV_SUM_EXP)):
+        norm -= 1
+    m[w + OUTGOING.norm] = norm | m[STORER.statistics] << 3
 
 
 def plain_row(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
@@ -191,7 +224,10 @@ def step_dispatch(m: Array, t: int) -> None:
         if m[at(OUTGOING.kind, peek(m, Q.scale, 0))] != IN_ACC:
             push(m, Q.issue, pop(m, Q.scale, t))
         elif count(m, Q.passed) and not m[SHARED.full]:
-            pop(m, Q.passed, t)
+            if m[SHARED.normalises]:
+                take_normalised(m)
+            else:
+                pop(m, Q.passed, t)
             m[SHARED.pipe] |= 1
             push(m, Q.issue, pop(m, Q.scale, t))
     if count(m, Q.norm) and ready(m, Q.scale, t):
@@ -200,17 +236,59 @@ def step_dispatch(m: Array, t: int) -> None:
             push(m, Q.scale, pop(m, Q.norm, t))
         else:
             bank = 1 << (m[at(OUTGOING.row, item)] >> m[SHARED.lg_acc_bank])
-            if (m[SHARED.acc_fetched] | m[SHARED.acc_held]) & bank and ready(m, Q.passed, t):
+            if (m[SHARED.acc_fetched] | m[SHARED.acc_held]) & bank and (
+                normalise(m, m[at(OUTGOING.norm, item)], t) if m[SHARED.normalises] else ready(m, Q.passed, t)
+            ):
                 m[SHARED.acc_fetched] &= ~bank
                 m[SHARED.acc_held] &= ~bank
-                push(m, Q.passed, 0)
-                push(m, Q.scale, pop(m, Q.norm, t))
+                # Rows that only update statistics end here.
+                if m[at(OUTGOING.norm, item)] & 7 == RESET:
+                    push(m, Q.passed, m[at(OUTGOING.norm, item)] >> 3)
+                    push(m, Q.scale, item)
+                pop(m, Q.norm, t)
     if m[SHARED.acc_fetched]:
         m[SHARED.acc_held] |= m[SHARED.acc_fetched]
         m[SHARED.acc_fetched] = 0
         m[SHARED.active] = 1
     if count(m, Q.dispatch) and ready(m, Q.norm, t):
         dispatch(m, t)
+
+
+def take_normalised(m: Array) -> None:
+    """Remove a row from the normaliser: of two rows, the one with the first set of statistics."""
+    if take(m, Q.passed) == 1 and count(m, Q.passed) and peek(m, Q.passed, 0) == 0:
+        m[item_of(m, Q.passed, 0)] = 1
+
+
+def normalise(m: Array, norm: int, t: int) -> bool:
+    """Offer a row to the normaliser. Return whether it accepts the row (Normalizer.scala)."""
+    # Each set of statistics has one row. The model assumes that no sum is 0: the divider would end early.
+    statistics = norm >> 3
+    command = norm & 7
+    m[SHARED.active] = 1
+    waits = t < m[NORM_UNIT.input] or t < m[NORM_UNIT.statistics + statistics]
+    for i in range(count(m, Q.passed)):
+        waits = waits or peek(m, Q.passed, i) == statistics
+    if waits or command == RESET:
+        return not waits
+    if command == MAX:
+        m[NORM_UNIT.input] = m[NORM_UNIT.statistics + statistics] = t + 2
+        m[NORM_UNIT.lanes] = t + LANE_CYCLES + 2
+        return True
+    lanes = max(t + 1, m[NORM_UNIT.lanes])
+    if command in (MEAN, INV_STDDEV):
+        divided = max(lanes + LANE_CYCLES + 1, m[NORM_UNIT.divider])
+        m[NORM_UNIT.input] = divided + 1
+        m[NORM_UNIT.divider] = divided + DIVIDER_CYCLES
+        m[NORM_UNIT.statistics + statistics] = divided + DIVIDER_CYCLES + (ROOT_CYCLES if command == INV_STDDEV else 0)
+    elif command == INV_SUM_EXP:
+        m[NORM_UNIT.input] = lanes + 1
+        divided = max(lanes + LANE_CYCLES + 1, m[NORM_UNIT.share_divider])
+        m[NORM_UNIT.share_divider] = divided + SHARE_DIVIDER_CYCLES
+        m[NORM_UNIT.statistics + statistics] = divided + SHARE_CYCLES
+    else:
+        m[NORM_UNIT.statistics + statistics] = lanes
+    return True
 
 
 def dispatch(m: Array, t: int) -> None:
