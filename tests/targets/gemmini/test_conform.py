@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import SHARED
 from tests.targets.gemmini.vectors import FOLDER, names
 from tilewright.array import Array
 from tilewright.errors import InputError
@@ -34,6 +35,22 @@ def test_golden_programs_pass(name: str) -> None:
 def test_all_golden_programs_pass() -> None:
     failed = [case for name in names() if not (case := conform(FOLDER / f"{name}.npz")).passed]
     assert not failed, failed[0].reason
+
+
+SIZES = SHARED / "gemmini_sizes"
+#: The clock assumes that no sum is 0, and that a second softmax waits for the first.
+INEXACT = {"norm8__norm_layernorm_zero", "norm4__norm_softmax_pairs", "norm8__norm_softmax_pairs"}
+
+
+def test_programs_of_upstreams_chisel_in_other_sizes_pass() -> None:
+    """Both revisions, all bytes, totals and times of commands."""
+    cases = [conform(path) for path in sorted(SIZES.glob("*.npz"))]
+    if not cases:
+        pytest.skip(f"{SIZES} is missing")
+    assert {case.name for case in cases if not case.passed} == INEXACT
+    assert {"norm8__norm_softmax_8", "dim8_2025__mvout_03", "mixB__os_06"} < {case.name for case in cases}
+    totals = {name: count for case in cases if case.passed for name, count in case.counts.items()}
+    assert {name.rpartition(", ")[2] for name in totals} >= {f"u25 at latency {latency}" for latency in (16, 100)}
 
 
 def _changed(tmp_path: Path, name: str, **arrays: Array) -> Path:
