@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 #: The timing model. The model has no parameters: all numbers that a user may change are in the configuration.
 RTL = TimingModel(
     "rtl",
-    "cycle by cycle after upstream's Chisel of 2025 (in today's Chipyard), or of 2023 with rtl=2023; compared with RTL of"
-    " both under a TileLink responder of our own (docs/gemmini.md), neither with silicon nor with a whole SoC",
+    "cycle by cycle after upstream's Chisel of 2025 (in today's Chipyard), or of 2023 with rtl=2023; compared with RTL"
+    " of both under a TileLink responder of our own (docs/gemmini.md), neither with silicon nor with a whole SoC",
 )
 
 

@@ -122,8 +122,8 @@ def _replay(name: str, vector: Vector, about: Mapping[str, Any], counts: Counts)
     work = Passes(vector["cmds"], config).work
     if len(work.config_norm[0]) or work.stores.local.norm.any():
         config = replace(config, normaliser=1)
-    found = [match.groups() for match in map(_RUN.fullmatch, vector) if match]
-    runs = [Run(build, latency, _passes(vector, config, build, latency)) for build, latency in found]
+    recorded = [match.groups() for match in map(_RUN.fullmatch, vector) if match]
+    runs = [Run(build, latency, _passes(vector, config, build, latency)) for build, latency in recorded]
     if not any(run.build in UPSTREAM for run in runs):
         functional = Passes(vector["cmds"], replace(config, semantics="functional", rtl=2025))
         if reason := _difference(_in_order(functional, vector), vector, vector["out_bytes"]):

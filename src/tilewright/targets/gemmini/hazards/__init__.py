@@ -214,7 +214,7 @@ class Hazards:
         brings = (computes.w.garbage == 0) | (computes.settings["dataflow"] == 0)
         rows = np.where(brings, self.config.dim if self.config.rtl == 2023 else SAFE_ROWS, rows)
         short = (c.garbage == 0) & (c.acc == 0) & (rows < SAFE_ROWS) & (computes.preload != NONE)
-        found = []
+        reads = []
         for late in (np.flatnonzero(short[:-1] & self._pairs[1:]) + 1).tolist():
             for place, steps in (
                 (computes.a, computes.step),
@@ -222,10 +222,10 @@ class Hazards:
                 (computes.w, computes.preload),
             ):
                 if place.garbage[late] == 0 and place.acc[late] == 0 and place.row[late] == c.row[late - 1]:
-                    found.append(
+                    reads.append(
                         [order.RESULT, int(computes.preload[late - 1]), int(steps[late]), int(place.row[late])]
                     )
-        return found
+        return reads
 
     def _results(self) -> Iterator[Finding]:
         for _, early, late, row in self.hasty:
@@ -323,8 +323,8 @@ class Hazards:
         turned = (computes.settings["dataflow"] == 1) & (computes.settings["transpose_b"] == 1)
         turned &= (computes.fresh == 1) & (computes.w.garbage == 0)
         if self.config.queue_execute == 4:
-            one = (computes.fresh == 0) & np.append(False, computes.fresh == 1)[:-1]
-            turned &= np.append(False, one)[:-1]
+            single = (computes.fresh == 0) & np.append(False, computes.fresh == 1)[:-1]
+            turned &= np.append(False, single)[:-1]
         text = "{0} uses transposed weights, which an execute queue of %d commands loses: set queue_execute=5 or more"
         for at in np.flatnonzero(turned).tolist():
             yield self._pair(RACE, (int(computes.step[at]),), text % self.config.queue_execute)
