@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.array import Array
 
+pytest.importorskip("ml_dtypes", reason="int4 needs onnx 1.19, which needs ml_dtypes")
 INT4 = TensorProto.INT4
 
 

@@ -291,6 +291,8 @@ def dtype_of(number: int, where: str) -> str:
         name = "string" if name == "object" else name
     except (KeyError, ValueError, TypeError):
         name = f"number {number}"
+    if number == onnx.TensorProto.INT4 and name != INT4:
+        raise UnsupportedError(where, f"is {INT4}, which onnx {onnx.__version__} cannot hold", "install onnx 1.19")
     if name not in (*DTYPES, INT4):
         raise UnsupportedError(where, f"has the element type {name}", f"supported are {', '.join(DTYPES)}")
     return name
