@@ -147,6 +147,9 @@ def cached_library(made_from: str, package: Path, engine: str, make: Callable[[]
     return path
 
 
+#: The head of a module, and of a package.
+MODULE = re.compile(r"^\s*module\s+\\?(\w+)", re.MULTILINE)
+PACKAGE = re.compile(r"^\s*package\s", re.MULTILINE)
 #: The suffixes of Verilog files that only other files include.
 INCLUDED = (".vh", ".svh")
 #: Options of Verilator. With UNDEFINED, a seed can choose the values of uninitialised registers (model.Compiled.model).
@@ -242,9 +245,21 @@ def _translate(folder: Path, files: Mapping[str, str], top: str, options: str) -
     root = Path(spec.origin).parent
     shared = ["--cc", "-Wno-fatal", "-Wno-lint", "--no-timing", "--prefix", "Vtop"]
     command = [str(root / "bin" / "verilator"), *shared, *options.split(), "--top-module", top, "--Mdir", str(folder)]
-    sources = (name for name in files if not name.endswith(INCLUDED))
-    _call([*command, *sources], folder, {"VERILATOR_ROOT": str(root)})
+    _call([*command, *_sources(files, top)], folder, {"VERILATOR_ROOT": str(root)})
     return folder, root
+
+
+def _sources(files: Mapping[str, str], top: str) -> list[str]:
+    """Return Verilator's arguments for Verilog files. Files of unused modules are not read: they may need DPI code."""
+    arguments = ["-y", ".", "+libext+.v+.sv"]  # a module that is missing is in the file of its name
+    modules = {name: MODULE.findall(text) for name, text in files.items()}
+    lacks_top = not any(top in names for names in modules.values())  # then Verilator reads all files, and complains
+    for name, names in modules.items():
+        if lacks_top or top in names or PACKAGE.search(files[name]) or not (names or name.endswith(INCLUDED)):
+            arguments.append(name)
+        elif names and names != [Path(name).stem]:
+            arguments += ["-v", name]
+    return arguments
 
 
 def _declared(header: str) -> dict[str, int]:
@@ -300,8 +315,8 @@ def _runtime(headers: Sequence[Path], folder: Path, options: str) -> list[Path]:
     """Return the object files of Verilator's runtime, from the cache or newly compiled. All designs share them."""
     objects = []
     for name in ("verilated", "verilated_threads", *(["verilated_vcd_c"] if options == WAVES else [])):
-        file = f"{name}-{version('verilator')}-{platform.machine()}-silent.o"
-        silent = ["-DVL_USER_FINISH", "-include", str(HERE / "printed.h")]
+        file = f"{name}-{version('verilator')}-{platform.machine()}-quiet.o"
+        silent = ["-DVL_USER_FINISH", "-DVL_USER_FATAL", "-include", str(HERE / "printed.h")]
         command = ["g++", *_flags("verilator", headers), *silent, "-c", f"{name}.cpp", "-o"]
         objects.append(_cached(file) or _keep(file, command, headers[0], folder))
     return objects

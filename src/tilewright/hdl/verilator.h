@@ -1,6 +1,7 @@
 // The engine Verilator for harness.h and driver.h.
 #include <atomic>
 #include <cstdarg>
+#include <stdexcept>
 #include "verilated.h"
 #ifdef TW_WAVES
 #include "verilated_vcd_c.h"
@@ -19,8 +20,11 @@ extern "C" int tw_printf(const char *format, ...) {
     return size;
 }
 
-// Called at $finish. Verilator's own function ends the process.
+// Called at $finish, and if the model itself fails. Verilator's own functions end the process.
 void vl_finish(const char *, int, const char *) { Verilated::threadContextp()->gotFinish(true); }
+void vl_fatal(const char *file, int line, const char *, const char *message) {
+    throw std::runtime_error("%Error: " + std::string(file ? file : "") + ":" + std::to_string(line) + ": " + message);
+}
 
 // Sign extensions as two shifts. Compilers combine these shifts with the surrounding code: a design with many products
 // is a third faster than with Verilator's own functions. The bits of `value` above `bits` are 0, as in Verilator's
@@ -106,6 +110,8 @@ struct Design {
     std::vector<uint8_t> before;
 
     Design() {
+        static const char *name = "tilewright";
+        context.commandArgs(1, &name);  // for designs that use $test$plusargs
         context.fatalOnError(false);
         context.randReset(initial_seed ? 2 : 0);
         if (initial_seed) context.randSeed(initial_seed);
@@ -123,10 +129,18 @@ struct Design {
 #ifdef TW_SELF_CONTAINED
     // Leaves out Verilator's work around an evaluation, which only serves objects, events and messages. The design has
     // none.
-    void eval() { VL_LIKELY(top->rootp->vlSymsp->__Vm_didInit) ? Vtop___024root___eval(top->rootp) : top->eval(); }
+    void evaluate() { VL_LIKELY(top->rootp->vlSymsp->__Vm_didInit) ? Vtop___024root___eval(top->rootp) : top->eval(); }
 #else
-    void eval() { top->eval(); }
+    void evaluate() { top->eval(); }
 #endif
+    void eval() {
+        try {
+            evaluate();
+        } catch (const std::runtime_error &error) {
+            printed += error.what();
+            context.gotError(true);
+        }
+    }
     bool stopped() const { return context.gotError() || context.gotFinish(); }
 #ifdef TW_WAVES
     VerilatedVcdC writer;

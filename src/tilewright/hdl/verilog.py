@@ -6,7 +6,6 @@ The harness runs the gateware of a machine through a fixed set of ports. The use
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from tilewright.errors import ConfigError, InputError, option
 from tilewright.hdl.build import (
     ASSERTS,
     INCLUDED,
+    MODULE,
     WAVES,
     Wire,
     module_ports,
@@ -155,7 +155,7 @@ class UserRtl:
     @cached_property
     def ports(self) -> dict[str, int]:
         """{port: number of bits} of the top module. Raises ConfigError as `form` does."""
-        modules = re.findall(r"^\s*module\s+\\?(\w+)", "\n".join(self.files.values()), re.MULTILINE)
+        modules = MODULE.findall("\n".join(self.files.values()))
         if self.top not in modules:
             shown = ", ".join(modules[:10]) + (" .." if len(modules) > 10 else "") or "no module"
             raise ConfigError(option("--top", "top"), f"the files have no module {self.top}", f"they have {shown}")
