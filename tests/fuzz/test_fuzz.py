@@ -25,6 +25,7 @@ WRITTEN = {"-o", "--html", "--save", "--trace", "--csv", "--parquet", "--profile
 WRITTEN |= {"--save-schedule", "new-firmware", "examples"}
 #: What is no data but a program, which the user must trust (SECURITY.md), by option or command, and suffix.
 PROGRAMS = {("--cfu", ".v"), ("--cfu", ".py"), ("-I", ""), ("--firmware", ""), ("exec", ".c"), ("firmware", ".c")}
+PROGRAMS |= {("--verilog", ".v"), ("--verilog", "")}
 #: Commands that read their files as another command does, which is fuzzed: what they do next takes long.
 AS_ANOTHER = {"cosim": "exec", "explore": "sweep", "compile": "run"}
 
