@@ -17,9 +17,12 @@ from tilewright.hdl.axi import RowBursts
 from tilewright.hdl.memory import Tiles
 from tilewright.hdl.transfers import TileSender
 from tilewright.targets.cfu.gateware.convolution import PixelWalker
+from tilewright.targets.cfu.gateware.pool_add import Addition
 from tilewright.targets.vta.config import PRESETS
 from tilewright.targets.vta.gateware.compute import Sequencer
 from tilewright.targets.vta.gateware.units import OPERANDS
+from tilewright.targets.zynq.config import Config
+from tilewright.targets.zynq.gateware.loader import FcLoader
 
 BEAT_BYTES = 8
 LONGEST = 16
@@ -248,10 +251,76 @@ def pixel_walker() -> Bench:
     return b
 
 
+def addition() -> Bench:
+    """for each four elements of a tensor: the addresses of both operands and of the sum, and how many remain."""
+    dut = Addition(four=True)
+    b = Bench(dut)
+    layer = dut.layer
+    size = kept(b, "kept_size", dut.now.size, dut.start)
+    b.assume(implies(dut.start, ~dut.busy & (dut.now.size != 0) & (dut.now.size <= 1 << 16)))
+    index, runs = b.register("index", 17), b.register("runs", 1)
+    valid = dut.place.valid
+    with b.m.If(dut.start):
+        b.m.d.sync += [index.eq(0), runs.eq(1)]
+    with b.m.Elif(valid):
+        b.m.d.sync += [index.eq(index + 4), runs.eq(index + 4 < size)]
+    for name, address, base in (
+        ("x", dut.address_x, layer.input),
+        ("y", dut.address_y, layer.input2),
+        ("sum", dut.place.address, layer.output),
+    ):
+        b.claim(name, implies(valid, address == (base + index)[:16]))
+    b.claim("count", implies(valid, dut.place.count == Mux(size - index < 4, size - index, 4)))
+    b.claim("valid", implies(valid, runs & ~dut.hold) & implies(runs, dut.busy))
+    b.claim("no_needless_wait", implies(runs & ~dut.hold & ~b.inside("pause"), valid))
+    registers = (b.inside("left") == size - index) & (b.inside("index") == index[:16])
+    b.claim("registers", (b.inside("active") == runs) & implies(runs, registers & (index < size) & (size <= 1 << 16)))
+    return b
+
+
+def fc_loader() -> Bench:
+    """for each column: for each product: word k of the data, and of the weights, column after column."""
+    dut = FcLoader(Config())
+    b = Bench(dut)
+    config, products = dut.config, b.constant("r", dut.layer.r.shape())
+    b.assume((dut.layer.r == products) & (products != 0))
+    step = dut.next_iteration | dut.next_sum
+    b.assume(~(dut.next_iteration & dut.next_sum) & implies(dut.next_sum, dut.complete))
+    b.assume(implies(dut.start, ~step & ~dut.next_lane))
+    k, lane, column, begin = (
+        b.register(name, bits) for name, bits in (("k", 25), ("lane", 9), ("column", 16), ("begin", 29))
+    )
+    runs = b.register("runs", 1)
+    used = (k < products) & (lane < config.fc_lanes)
+    following = b.named("following", (k + (used & dut.next_lane))[:25])
+    b.assume(implies(dut.next_lane, lane < config.fc_lanes))
+    with b.m.If(dut.start):
+        b.m.d.sync += [k.eq(0), lane.eq(0), column.eq(0), begin.eq(0), runs.eq(1)]
+    with b.m.Else():
+        b.m.d.sync += [k.eq(following), lane.eq(Mux(step, 0, lane + dut.next_lane))]
+        with b.m.If(dut.next_sum):
+            b.m.d.sync += [k.eq(0), column.eq(column + 1), begin.eq(begin + products)]
+    weight = (begin + k)[:29]
+    for name, place, word, bits in (
+        ("data", dut.data, k, config.data_bits),
+        ("weight", dut.weight, weight, config.weight_bits),
+    ):
+        here = (place.block == (word >> bits)[: len(place.block)]) & (place.offset == word[:bits])
+        b.claim(name, implies(runs & used, here & place.used & place.needed))
+        b.claim(f"{name}_used", implies(runs, place.used == used))
+    b.claim("complete", implies(runs, dut.complete == (following == products)))
+    b.claim("column", implies(runs, (dut.column == column) & (dut.last == (column == dut.layer.l - 1))))
+    registers = (b.inside("k") == k) & (b.inside("lane") == lane) & (b.inside("weight#2") == weight)
+    b.claim("registers", implies(runs, registers & (k <= products) & (lane <= config.fc_lanes)))
+    return b
+
+
 PROOFS = [
     Proof("RowBursts", "rows and beats; no burst crosses 16 beats; stable", row_bursts, induction, 1),
     Proof("vta Sequencer", "outer, inner, micro-op, cycle; offsets as sums", partial(sequencer, False), induction, 1),
     Proof("vta Sequencer of small buffers", "offsets as products", partial(sequencer, True), induction, 1),
     Proof("TileSender", "rows and tiles; strobes, last beats, data; stable", tile_sender, induction, 1),
+    Proof("cfu Addition", "groups of four elements; counts", addition, induction, 1),
+    Proof("zynq FcLoader", "columns and products; words and weights", fc_loader, induction, 1),
     Proof("cfu PixelWalker", "rows and columns; marked tiles", pixel_walker, induction, 1),
 ]

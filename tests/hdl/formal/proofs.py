@@ -16,7 +16,8 @@ ALL: list[Proof] = [*queues.PROOFS, *arbiters.PROOFS, *addresses.PROOFS, *roundi
 def faults(proof: Proof, count: int, limit: int) -> Iterator[tuple[str, str]]:
     """Plant up to `count` faults in the block, one at a time. Yield each, and why the proof fails ("": it holds).
 
-    A question about a fault may take `limit` milliseconds. The proof still holds where a fault changes nothing.
+    A question about a fault may take `limit` milliseconds. The proof still holds where a fault changes nothing, such as
+    a bit that is cut off.
     """
     design = proof.design
     kinds = design.faults()

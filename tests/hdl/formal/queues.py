@@ -13,11 +13,10 @@ from amaranth.hdl import Cat, Const, Mux, Value
 
 from tests.hdl.formal.bench import Bench, Proof, implies
 from tests.hdl.formal.engine import induction
-from tilewright.hdl.axi import AxiLiteRegisters, RowBursts, WriteMaster
-from tilewright.hdl.memory import StreamFifo, Tiles, TokenQueue
-from tilewright.hdl.transfers import TileSender
+from tilewright.hdl.axi import AxiLiteRegisters, WriteMaster
+from tilewright.hdl.memory import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.gateware.units import INSN_BITS, Dispatcher, fields
+from tilewright.targets.vta.gateware.units import INSN_BITS, Dispatcher, Fetch, fields
 
 #: In StreamFifo: the places of the first element (a register without a name), and of the next one to come.
 POINTERS = ("$signal", "last")
@@ -116,19 +115,33 @@ def dispatcher(sides: tuple[bool, bool]) -> Bench:
     return b
 
 
-def row_bursts_stable() -> Bench:
-    dut = RowBursts(64, 16)
+def fetch() -> Bench:
+    """The buffer has room for each beat; instructions leave in order, as many as were asked for."""
+    dut = Fetch(PRESETS["pynq"])
     b = Bench(dut)
-    b.assume(implies(dut.start, ~dut.active))
-    stable(b, "bursts", dut.bursts.valid, dut.bursts.ready, Value.cast(dut.bursts.payload))
-    return b
-
-
-def tile_sender_stable() -> Bench:
-    dut = TileSender(Tiles(32, 64, 16), 16)
-    b = Bench(dut)
-    b.assume(implies(dut.start, ~dut.active))
-    stable(b, "beats", dut.beats.valid, dut.beats.ready, Value.cast(dut.beats.payload))
+    buffer = b.component("buffer")
+    burst = dut.client.payload
+    takes = dut.client.valid & dut.client.ready
+    left, here = b.inside("left"), b.inside("here")
+    b.assume(implies(dut.launch, here == 0))
+    beats = b.register("open", 16)  # that were requested and have not come
+    b.m.d.sync += beats.eq(beats + Mux(takes, burst.beats + 1, 0) - dut.valid)
+    b.assume(implies(dut.valid, beats != 0))
+    part = b.inside("part")
+    room = buffer.depth
+    b.claim("no_overflow", implies(buffer.i.valid, buffer.i.ready))
+    b.claim("reserved", (b.inside("reserved") << 1) == (buffer.level << 1) + beats + part)
+    b.claim("room", (b.inside("reserved") <= room) & (beats <= 2 * room))
+    b.claim("counted", here == left + b.inside("reserved"))
+    b.claim("pointers", buffer.level <= room)
+    queues = [getattr(dut, name) for name in dut.config.pipeline.units]
+    valid = Cat(queue.valid for queue in queues)
+    b.claim("one_unit", (valid & (valid - 1)[: len(queues)]) == 0)
+    b.claim("routed", valid.any() == (buffer.level != 0))
+    sent = (valid & Cat(queue.ready for queue in queues)).any()
+    b.claim("sent", implies(sent, here != 0))
+    for name, queue in zip(dut.config.pipeline.units, queues, strict=True):
+        b.claim(f"insn_{name}", implies(queue.valid, queue.payload == buffer.o.payload))
     return b
 
 
@@ -200,6 +213,7 @@ PROOFS = [
         Proof(f"TokenQueue of {depth}", "no loss, no overflow", partial(token_queue, depth), induction, 1)
         for depth in (3, 256, 1024)
     ),
+    Proof("vta Fetch", "no overflow of the buffer, one unit, counts", fetch, induction, 1),
     Proof("vta Dispatcher", TOKENS, partial(dispatcher, (True, True)), induction, 1),
     Proof("WriteMaster", "order, no loss, counts", write_master, induction, 1),
     Proof("AxiLiteRegisters", "one answer each, registers, stable", axi_lite_registers, induction, 1),
