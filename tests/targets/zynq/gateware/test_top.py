@@ -28,7 +28,7 @@ def test_a_module_per_file_with_a_comment_and_the_python_line(tmp_path: Path, ca
         if name != TOP:
             assert re.search(r'src = "tilewright/\w', text)
         assert not re.search(r'src = "/', text)
-    assert parts["Paging"].startswith("// Requests pages.")
+    assert parts["Paging"].startswith("// Requests pages with one frame.")
     assert "output waiting;" in parts["Paging"]
     readme = (tmp_path / "README.md").read_text()
     assert all(f"`{name}.v`" in readme for name in parts)
