@@ -211,18 +211,15 @@ def explain(
     if wanted := compilation.planned():
         searched = _compiled(replace(compilation, schedule=None, search=False), timing, firmware)
         comparison = schedules.compare(program, searched, wanted, chosen)
-    if as_json:
-        layers = [row.to_json() for row in report.rows(program.graph)] if program.graph else []
-        said = {**program.outline(), "timing": chosen, "analysis": layers, "text": text}
-        if planner:
-            said["schedule"] = planner.schedule_of(program).to_json()
-        if comparison:
-            said["comparison"] = comparison.to_json()
-        say_json(said)
-    else:
+    if not as_json:
         report.show(program, text)
         if comparison:
             _show_comparison(comparison)
+        return
+    layers = [row.to_json() for row in report.rows(program.graph)] if program.graph else []
+    schedule = {"schedule": planner.schedule_of(program).to_json()} if planner else {}
+    compared = {"comparison": comparison.to_json()} if comparison else {}
+    say_json({**program.outline(), "timing": chosen, "analysis": layers, "text": text, **schedule, **compared})
 
 
 @click.command()

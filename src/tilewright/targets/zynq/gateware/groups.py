@@ -92,8 +92,7 @@ class Groups(Part):
         depths = _multiples(depth, outputs)
         for down, is_served in enumerate(serves, 1):
             m.d.comb += is_served.eq((whole | (below + lines[down] <= words)) & (y + down < self.layer.rows))
-        # Derive each position from the previous position, without a division, up to the first position of the next
-        # group.
+        # Derive each position, up to the first of the next group, from the position before it, without a division.
         across = [x]
         downward = [Signal(ceil_log2(outputs + 1), name="down0")]
         exists = [Signal(name="exists0", init=1)]
